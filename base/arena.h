@@ -1,0 +1,37 @@
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+/* Arena: memory with one lifetime, freed all at once.
+ *
+ * Everything the compiler side allocates lives in an arena named after its
+ * lifetime: `input` (sources, syntax, diagnostics), `graph` (the IRs), and
+ * `scratch` (one pass; marked and reset).  Allocation never returns NULL: when
+ * the machine has no memory left the program says so and exits with status 3,
+ * because no caller could do better. */
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Arena Arena;
+
+Arena *arena_new(const char *name);
+void  *arena_alloc(Arena *, size_t bytes);           /* zeroed, 16-byte aligned */
+void  *arena_grow(Arena *, void *old, size_t old_bytes, size_t new_bytes);
+char  *arena_strndup(Arena *, const char *, size_t);
+char  *arena_strdup(Arena *, const char *);
+char  *arena_printf(Arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+size_t arena_bytes(const Arena *);                   /* handed out so far */
+void   arena_free(Arena *);
+
+#define NEW(a, T)     ((T *)arena_alloc((a), sizeof(T)))
+#define NEWN(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
+
+/* Append one element to the array `v` of `n` elements that lives in arena `a`.
+ * Capacity is the next power of two, so no third field is needed. */
+#define PUSH(a, v, n, x)                                                        \
+    do {                                                                        \
+        if ((n) == 0 || ((n) & ((n) - 1)) == 0)                                 \
+            (v) = arena_grow((a), (v), sizeof *(v) * (size_t)(n),               \
+                             sizeof *(v) * ((n) ? 2 * (size_t)(n) : 1));        \
+        (v)[(n)++] = (x);                                                       \
+    } while (0)
+
+#endif

@@ -1,0 +1,283 @@
+/* Sources and diagnostics: spans, excerpts with carets, near names. */
+#include "base/diag.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+Sources *sources_new(Arena *a)
+{
+    Sources *s = NEW(a, Sources);
+    s->arena = a;
+    s->end = 1;
+    return s;
+}
+
+Source *sources_add(Sources *ss, const char *path, const char *text, size_t bytes)
+{
+    if (bytes > INT32_MAX || ss->end > INT32_MAX - bytes)
+        return NULL;
+    Source *s = NEW(ss->arena, Source);
+    char *copy = arena_alloc(ss->arena, bytes + 2);
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\n';
+    *s = (Source){.path = arena_strdup(ss->arena, path), .real = path, .text = copy,
+                  .start = ss->end, .bytes = (uint32_t)bytes, .excerpt = true};
+    ss->end += (uint32_t)bytes + 2;      /* the final newline and end of file have places too */
+    PUSH(ss->arena, ss->file, ss->nfile, s);
+    return s;
+}
+
+Source *sources_of(const Sources *ss, Span at)
+{
+    if (!span_known(at))
+        return NULL;
+    for (uint32_t i = ss->nfile; i-- > 0;)
+        if (at.start >= ss->file[i]->start)
+            return ss->file[i];
+    return NULL;
+}
+
+const char *sources_text(const Sources *ss, Span at)
+{
+    const Source *s = sources_of(ss, at);
+    if (!s)
+        return "";
+    return arena_strndup(ss->arena, s->text + (at.start - s->start), at.end - at.start);
+}
+
+uint32_t sources_line(const Sources *ss, uint32_t offset)
+{
+    const Source *s = sources_of(ss, (Span){offset, offset + 1});
+    uint32_t line = 1;
+    for (uint32_t i = 0; s && i < offset - s->start; i++)
+        line += s->text[i] == '\n';
+    return line;
+}
+
+/* ---- building ---- */
+
+Diags *diags_new(Sources *ss)
+{
+    Diags *ds = NEW(ss->arena, Diags);
+    ds->arena = ss->arena;
+    ds->sources = ss;
+    return ds;
+}
+
+static Diag *diag_make(Diags *ds, Severity severity, Span at, const char *fmt, va_list ap)
+{
+    Diag *d = NEW(ds->arena, Diag);
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *text = arena_alloc(ds->arena, (size_t)n + 1);
+    vsnprintf(text, (size_t)n + 1, fmt, again);
+    va_end(again);
+    *d = (Diag){.severity = severity, .at = at, .text = text};
+    return d;
+}
+
+/* Insert in source order; messages without a place come last, as reported. */
+static void diag_insert(Diags *ds, Diag *d)
+{
+    Diag **p = &ds->first;
+    while (*p && (!span_known(d->at) || (span_known((*p)->at) && (*p)->at.start <= d->at.start)))
+        p = &(*p)->next;
+    d->next = *p;
+    *p = d;
+}
+
+Diag *diag_error(Diags *ds, Span at, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    Diag *d = diag_make(ds, SEV_ERROR, at, fmt, ap);
+    va_end(ap);
+    diag_insert(ds, d);
+    ds->errors++;
+    return d;
+}
+
+Diag *diag_warn(Diags *ds, Span at, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    Diag *d = diag_make(ds, SEV_WARNING, at, fmt, ap);
+    va_end(ap);
+    diag_insert(ds, d);
+    return d;
+}
+
+void diag_range(Diag *d, Span operand)
+{
+    for (int i = 0; i < DIAG_RANGES; i++)
+        if (!span_known(d->range[i])) {
+            d->range[i] = operand;
+            return;
+        }
+}
+
+static void diag_append(Diag *of, Diag *d)
+{
+    Diag **p = &of->note;
+    while (*p)
+        p = &(*p)->next;
+    *p = d;
+}
+
+void diag_note(Diags *ds, Diag *of, Span at, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    diag_append(of, diag_make(ds, SEV_NOTE, at, fmt, ap));
+    va_end(ap);
+}
+
+void diag_help(Diags *ds, Diag *of, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    diag_append(of, diag_make(ds, SEV_HELP, NOWHERE, fmt, ap));
+    va_end(ap);
+}
+
+Status diags_status(const Diags *ds)
+{
+    return ds->errors ? ERR_REJECT : OK;
+}
+
+/* ---- printing ---- */
+
+/* Where a span starts: its line's text, and the 0-based column in it. */
+typedef struct Place {
+    const Source *source;
+    const char   *line;               /* start of the line in the source */
+    int           number, column, length;
+} Place;
+
+static Place place_of(const Sources *ss, Span at)
+{
+    const Source *s = sources_of(ss, at);
+    if (!s)
+        return (Place){0};
+    uint32_t here = at.start - s->start, start = here;
+    while (start > 0 && s->text[start - 1] != '\n')
+        start--;
+    const char *end = strchr(s->text + start, '\n');
+    return (Place){s, s->text + start, (int)sources_line(ss, at.start), (int)(here - start),
+                   (int)(end - (s->text + start))};
+}
+
+/* Underline `at` in `mark` with `c`, as far as it lies on the line at place p. */
+static void underline(char *mark, const Place *p, Span at, char c)
+{
+    uint32_t line = p->source->start + (uint32_t)(p->line - p->source->text);
+    for (uint32_t i = at.start; i < at.end; i++)
+        if (i >= line && i < line + (uint32_t)p->length)
+            mark[i - line] = c;
+}
+
+/* UTF-8 continuation bytes take no column of their own. */
+static void print_mark(FILE *f, const Place *p, const char *mark)
+{
+    int end = p->length + 1;
+    while (end > 0 && mark[end - 1] == ' ')
+        end--;
+    for (int i = 0; i < end; i++) {
+        unsigned char c = i < p->length ? (unsigned char)p->line[i] : ' ';
+        if ((c & 0xC0) != 0x80)
+            fputc(c == '\t' && mark[i] == ' ' ? '\t' : mark[i], f);
+    }
+    fputc('\n', f);
+}
+
+static void print_excerpt(const Sources *ss, const Diag *d, const Place *p, FILE *f)
+{
+    char *mark = arena_alloc(ss->arena, (size_t)p->length + 2);
+    memset(mark, ' ', (size_t)p->length + 1);
+    for (int i = 0; i < DIAG_RANGES; i++)
+        underline(mark, p, d->range[i], '~');
+    underline(mark, p, d->at, '~');
+    mark[p->column] = '^';
+    fprintf(f, "%5d | %.*s\n      | ", p->number, p->length, p->line);
+    print_mark(f, p, mark);
+}
+
+static const char *severity_text(Severity s)
+{
+    static const char *const text[] = {"note", "help", "warning", "error"};
+    return text[s];
+}
+
+static void diag_print(const Sources *ss, const Diag *d, FILE *f)
+{
+    Place p = place_of(ss, d->at);
+    if (p.source && p.source->excerpt)
+        fprintf(f, "%s:%d:%d: ", p.source->path, p.number, p.column + 1);
+    else if (p.source)
+        fprintf(f, "%s: ", p.source->path);
+    fprintf(f, "%s: %s\n", severity_text(d->severity), d->text);
+    if (p.source && p.source->excerpt)
+        print_excerpt(ss, d, &p, f);
+}
+
+void diags_flush(Diags *ds, FILE *f)
+{
+    int shown = 0, errors = 0;
+    for (const Diag *d = ds->first; d; d = d->next) {
+        errors += d->severity == SEV_ERROR;
+        if (errors > DIAG_LIMIT)
+            break;
+        diag_print(ds->sources, d, f);
+        shown += d->severity == SEV_ERROR;
+        for (const Diag *n = d->note; n; n = n->next)
+            diag_print(ds->sources, n, f);
+    }
+    if (errors > shown)
+        fprintf(f, "error: more than %d errors; the rest are not shown\n", DIAG_LIMIT);
+    ds->first = NULL;
+}
+
+/* ---- near names ---- */
+
+static int min3(int a, int b, int c)
+{
+    int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Edit distance with adjacent transpositions (optimal string alignment). */
+static int edit_distance(const char *a, const char *b)
+{
+    enum { MAX = 64 };
+    int row[3][MAX + 1], na = (int)strlen(a), nb = (int)strlen(b);
+    if (na > MAX || nb > MAX)
+        return MAX;
+    for (int j = 0; j <= nb; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= na; i++) {
+        int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            now[j] = min3(up[j] + 1, now[j - 1] + 1, up[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < now[j])
+                now[j] = up2[j - 2] + 1;
+        }
+    }
+    return row[na % 3][nb];
+}
+
+const char *nearest_name(const char *word, const char *const *pool, size_t npool)
+{
+    int n = (int)strlen(word), best = n / 3 > 1 ? n / 3 + 1 : 2;
+    const char *found = NULL;
+    for (size_t i = 0; i < npool; i++) {
+        int d = edit_distance(word, pool[i]);
+        if (d > 0 && d < best) {
+            best = d;
+            found = pool[i];
+        }
+    }
+    return found;
+}

@@ -1,0 +1,113 @@
+/* Text: string building and number formats. */
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+Text text_new(Arena *a)
+{
+    Text t = {.arena = a, .cap = 64};
+    t.s = arena_alloc(a, t.cap);
+    return t;
+}
+
+static void reserve(Text *t, size_t more)
+{
+    if (t->n + more + 1 <= t->cap)
+        return;
+    size_t cap = t->cap * 2;
+    while (cap < t->n + more + 1)
+        cap *= 2;
+    t->s = arena_grow(t->arena, t->s, t->n + 1, cap);
+    t->cap = cap;
+}
+
+void text_puts(Text *t, const char *s, size_t n)
+{
+    reserve(t, n);
+    memcpy(t->s + t->n, s, n);
+    t->n += n;
+    t->s[t->n] = 0;
+}
+
+void text_add(Text *t, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    reserve(t, (size_t)n);
+    vsnprintf(t->s + t->n, (size_t)n + 1, fmt, again);
+    va_end(again);
+    t->n += (size_t)n;
+}
+
+const char *text_count(Arena *a, int64_t n)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    int sign = n < 0;
+    Text t = text_new(a);
+    for (int i = 0; i < len; i++) {
+        if (i > sign && (len - i) % 3 == 0)
+            text_puts(&t, ",", 1);
+        text_puts(&t, digits + i, 1);
+    }
+    return t.s;
+}
+
+const char *text_si(Arena *a, double value, const char *unit)
+{
+    static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E", "Z"};
+    size_t p = 0;
+    while (fabs(value) >= 999.5 && p + 1 < sizeof prefix / sizeof *prefix) {
+        value /= 1000;
+        p++;
+    }
+    int decimals = p == 0 && value == floor(value) ? 0 : fabs(value) < 9.995 ? 2 : fabs(value) < 99.95 ? 1 : 0;
+    return arena_printf(a, "%.*f %s%s", decimals, value, prefix[p], unit);
+}
+
+const char *text_bytes(Arena *a, int64_t bytes)
+{
+    return text_si(a, (double)bytes, "B");
+}
+
+uint32_t fnv1a(const char *s)
+{
+    uint32_t h = 2166136261u;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 16777619u;
+    return h;
+}
+
+char *read_file(Arena *a, const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    size_t n = 0, cap = 1 << 16;
+    char *buf = arena_alloc(a, cap + 1);
+    for (;;) {
+        size_t got = fread(buf + n, 1, cap - n, f);
+        n += got;
+        if (n < cap)
+            break;
+        buf = arena_grow(a, buf, cap, cap * 2 + 1);
+        cap *= 2;
+    }
+    if (ferror(f)) {
+        int reason = errno ? errno : EIO;
+        fclose(f);
+        errno = reason;
+        return NULL;
+    }
+    fclose(f);
+    buf[n] = 0;
+    *bytes = n;
+    return buf;
+}

@@ -1,0 +1,34 @@
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+/* Text: a growing string in an arena, and the few number formats people read. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+
+/* A growing string; `s` is always NUL-terminated (and "" when empty). */
+typedef struct Text {
+    Arena *arena;
+    char  *s;
+    size_t n, cap;
+} Text;
+
+Text text_new(Arena *);
+void text_add(Text *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_puts(Text *, const char *s, size_t n);
+
+/* "124,439,808" */
+const char *text_count(Arena *, int64_t n);
+/* "1.51 GB": decimal units, three significant digits, as network and disk sizes are quoted. */
+const char *text_bytes(Arena *, int64_t bytes);
+/* "191.6 GFLOP": decimal units; `unit` is appended to the prefix. */
+const char *text_si(Arena *, double value, const char *unit);
+
+/* FNV-1a, 32 bits: the key of an op's random numbers (DESIGN: random numbers). */
+uint32_t fnv1a(const char *s);
+
+/* Read a whole file. NULL with errno set when it cannot be; `*bytes` excludes the NUL. */
+char *read_file(Arena *, const char *path, size_t *bytes);
+
+#endif

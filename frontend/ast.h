@@ -1,0 +1,66 @@
+#ifndef FRONTEND_AST_H
+#define FRONTEND_AST_H
+/* The syntax tree: one node type, its kinds listed in ast.def with what their
+ * children are.  Made by parse.y, read by the elaborators and the formatter;
+ * lives in the sources' arena.  Children are never NULL: what the user left out
+ * is a node of kind NONE_NODE. */
+#include "base/diag.h"
+
+typedef enum NodeKind {
+#define X(kind, children) N_##kind,
+#include "frontend/ast.def"
+#undef X
+    NODE_KINDS
+} NodeKind;
+
+typedef enum BinaryOp { B_OR, B_AND, B_EQ, B_NE, B_LT, B_GT, B_LE, B_GE, B_ADD, B_SUB, B_MUL, B_DIV, B_MOD } BinaryOp;
+
+/* What a quantity measures; bits are converted to bytes. */
+typedef enum UnitKind { UNIT_NUMBER, UNIT_BYTES, UNIT_BYTES_PER_S, UNIT_FLOP, UNIT_FLOP_PER_S, UNIT_SECONDS, UNIT_FRACTION } UnitKind;
+
+typedef struct Node Node;
+struct Node {
+    NodeKind    kind;
+    Span        at;                   /* all of it */
+    Span        op;                   /* binary nodes: the operator */
+    const char *text;                 /* leaves */
+    int64_t     ival;
+    double      fval;
+    uint32_t    nkid;
+    Node      **kid;
+};
+
+const char *node_kind_name(NodeKind);
+static inline bool node_absent(const Node *n) { return n->kind == N_NONE_NODE; }
+
+/* One parsed file. */
+typedef struct Unit {
+    Source *source;
+    Node   *root;                     /* N_FILE_ */
+} Unit;
+
+/* All files of a run: the one on the command line last, its includes before it,
+ * each once. */
+typedef struct Units {
+    Unit    *unit;
+    uint32_t nunit;
+} Units;
+
+/* Where includes are looked for after the including file's own folder. */
+typedef struct IncludePath {
+    const char *const *dir;
+    uint32_t ndir;
+} IncludePath;
+
+/* Parse a file and everything it includes.  "-" is standard input.  Mistakes
+ * go to ds; the tree holds what could be read.  A file that cannot be opened is
+ * a diagnostic when it was included and ERR_IO when it is `path` itself. */
+Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
+/* The same for text already in memory, shown as `name`. */
+Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath, Units *out);
+
+/* The canonical form of a file: `pplan fmt`.  Comments are kept.  Formatting
+ * the result again gives the same bytes. */
+const char *format_source(Arena *, Diags *ds, const Source *);
+
+#endif
