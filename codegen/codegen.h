@@ -1,0 +1,25 @@
+#ifndef CODEGEN_CODEGEN_H
+#define CODEGEN_CODEGEN_H
+/* Codegen: Graph + Plan + Cluster -> Program.  driver.c is the list of passes:
+ * place, fuse, bucket, schedule, memory, each followed by its checker. */
+#include "ir/program.h"
+
+/* Called after each pass; NULL when nobody looks. */
+typedef struct PassDump {
+    void (*after)(void *ctx, const char *pass, const Program *);
+    void *ctx;
+} PassDump;
+
+/* Names of the passes, in order. */
+extern const char *const codegen_passes[];
+extern const int         codegen_npasses;
+
+/* Lower a plan.  Mistakes that only lowering can see (an op that cannot be cut
+ * into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
+ * judged here: see program_fits(). */
+Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const PassDump *, Program **out);
+
+/* Bytes missing for the program to fit its device; <= 0: it fits. */
+int64_t program_excess(const Program *);
+
+#endif

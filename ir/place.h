@@ -1,0 +1,18 @@
+#ifndef IR_PLACE_H
+#define IR_PLACE_H
+/* place_global(): the only code that maps a local to a global index.  iota,
+ * rope, masks, dropout, vocabulary offsets, the loader, checkpoints and dumps
+ * use it. */
+#include "ir/program.h"
+
+/* Global index of local index i along an axis, in micro-batch `micro`. */
+static inline int64_t place_global(const AxisPlace *a, int64_t i, int64_t micro)
+{
+    return a->origin + (a->micro ? micro * a->local : 0) + i;
+}
+
+/* Row-major index in the global tensor of the element at local index 0.. along
+ * the last axis of row `row` (the other axes, row-major). */
+int64_t place_row(const Tensor *, int64_t row, int64_t micro);
+
+#endif

@@ -1,0 +1,172 @@
+#ifndef IR_PROGRAM_H
+#define IR_PROGRAM_H
+/* Program: what one rank does.  codegen makes it, the simulator and every
+ * backend execute it, and its buffers are the memory ledger: what is listed here
+ * is exactly what prun maps before step 0.
+ *
+ * A Program has *buffers* (every byte the rank owns, each with class, lifetime
+ * and offset), *instructions* (one op each, on buffers), *procedures* (runs of
+ * instructions: begin, forward, backward, update, evaluate) and a *schedule* of
+ * calls.  Procedures do not grow with the number of micro-batches.
+ *
+ * Arguments name tensors: a buffer's bytes under a shape.  A tensor axis knows
+ * where its local elements lie in the global tensor; place_global() in place.h
+ * alone turns local into global indices. */
+#include <stdio.h>
+
+#include "ir/graph.h"
+#include "ir/plan.h"
+
+typedef struct BufferId { uint32_t i; } BufferId;
+typedef struct TensorId { uint32_t i; } TensorId;
+#define NO_BUFFER ((BufferId){UINT32_MAX})
+#define NO_TENSOR ((TensorId){UINT32_MAX})
+static inline bool has_tensor(TensorId t) { return t.i != UINT32_MAX; }
+static inline bool has_buffer(BufferId b) { return b.i != UINT32_MAX; }
+
+/* Ledger classes, in the order of the tables users see. */
+#define BUFFER_CLASS_LIST(X)                                                         \
+    X(weights,     "weights")          /* computed with; the master too when one copy serves */ \
+    X(master,      "master weights")                                                 \
+    X(gradients,   "gradients")                                                      \
+    X(moments,     "optimizer moments")                                              \
+    X(inputs,      "input batch")      /* the whole local batch of a step */          \
+    X(saved,       "saved for backward")                                             \
+    X(working,     "working values")   /* live inside one procedure */               \
+    X(workspace,   "kernel workspace")                                               \
+    X(scalars,     "scalars")          /* loss, counts, norm */
+typedef enum BufferClass {
+#define X(name, text) CLASS_##name,
+    BUFFER_CLASS_LIST(X)
+#undef X
+    CLASSES
+} BufferClass;
+
+typedef enum MapPart { PART_PRIVATE, PART_SHARED } MapPart;   /* shared: peers read it */
+
+enum { BUFFER_ALIGN = 64, PAD_ELEMENTS = 64 };       /* bytes; elements a flat tensor is padded to */
+
+typedef struct Buffer {
+    const char *name;                 /* a value's path, "bucket[2].gradients", ... */
+    BufferClass cls;
+    MapPart     part;
+    int64_t     bytes;                /* of one slot, a multiple of BUFFER_ALIGN */
+    uint32_t    slots;                /* copies for micro-batches in flight */
+    bool        by_micro;             /* inputs: slot k holds micro-batch k, whatever the call's slot */
+    int32_t     first, last;          /* instruction ids between which a slot is live; -1: always */
+    int64_t     offset;               /* of slot 0 in its part of the map; slots follow each other */
+} Buffer;
+
+/* Where a local axis lies in the global one: see place.h. */
+typedef struct AxisPlace {
+    int64_t local, global;            /* extents; global unpadded */
+    int64_t origin;                   /* first global index of the (first) chunk */
+    bool    micro;                    /* the batch axis: origin moves by `local` per micro-batch */
+} AxisPlace;
+
+typedef struct Tensor {
+    const char *path;                 /* the value's */
+    BufferId    buffer;
+    int64_t     at;                   /* byte offset in the buffer's slot */
+    DType       dtype;
+    uint8_t     rank;
+    AxisPlace   axis[MAX_RANK];
+    ValueRole   role;
+} Tensor;
+
+/* When a result is added to what is there instead of replacing it. */
+typedef enum Accumulate { ACC_NO, ACC_YES, ACC_AFTER_FIRST } Accumulate;   /* after the first micro-batch of a step */
+
+typedef struct Instr {
+    OpKind      op;
+    const char *path;                 /* of the graph op(s) it came from */
+    const char *key;                  /* random numbers */
+    uint8_t     narg, nout, nfactor;
+    TensorId    arg[MAX_ARGS], out[MAX_OUTS];        /* NO_TENSOR where absent or unused */
+    Accumulate  acc;                  /* of result 0; a gradient bucket's */
+    uint8_t     acc_out;              /* bit per result: which of them `acc` applies to */
+    int64_t     extent[MAX_FACTORS];  /* local extents of the op's factors */
+    char        role[MAX_FACTORS];
+    uint8_t     arg_factor[MAX_ARGS][MAX_RANK];
+    uint8_t     out_factor[MAX_OUTS][MAX_RANK];
+    Attr        attr[MAX_ATTRS];
+    TensorId    workspace;            /* NO_TENSOR: none needed */
+    double      flops;                /* of this rank's part */
+    int64_t     bytes;                /* arguments and results, each once */
+} Instr;
+
+#define PROC_LIST(X)                                                                     \
+    X(begin)      /* once a step, per micro-batch: count labels */                        \
+    X(forward) X(backward)                                                               \
+    X(update)     /* norm, clip, optimizer */                                             \
+    X(evaluate)   /* forward only, dropout off */
+typedef enum ProcKind {
+#define X(name) PROC_##name,
+    PROC_LIST(X)
+#undef X
+    PROCS
+} ProcKind;
+
+typedef struct Proc {
+    ProcKind kind;
+    uint32_t chunk;
+    uint32_t first, end;              /* instructions [first, end) */
+} Proc;
+
+typedef struct Call { uint32_t proc, micro, slot; } Call;
+
+/* What the loader fills: one tensor holding the rank's whole batch of a step. */
+typedef struct Input { const char *name; TensorId tensor; } Input;
+
+/* A weight or state as checkpoints and dumps know it. */
+typedef struct State {
+    const char *path;                 /* of the weight */
+    TensorId    weight, master, gradient, moment[2]; /* NO_TENSOR where there is none */
+    Init        init;
+    bool        frozen, decays;
+} State;
+
+typedef struct Program {
+    Arena      *arena;
+    const char *model;
+    Buffer     *buffer; uint32_t nbuffer;
+    Tensor     *tensor; uint32_t ntensor;
+    Instr      *instr;  uint32_t ninstr;
+    Proc       *proc;   uint32_t nproc;
+    Call       *call;   uint32_t ncall;              /* one step */
+    Input      *input;  uint32_t ninput;
+    State      *state;  uint32_t nstate;
+    TensorId    loss, norm;           /* scalars; norm: sum of squares of all gradients */
+    TensorId   *output; uint32_t noutput;            /* values the model outputs */
+    Optimizer   optimizer;
+    Precision   precision;
+    int64_t     batch, microbatches;  /* global batch in samples; micro-batches a step */
+    int64_t     map_bytes[2];         /* by MapPart */
+    int64_t     reserve, memory;      /* bytes of the device outside and in all */
+    int         threads;
+    double      model_flops, model_flops_causal;     /* of a step, all ranks */
+    int64_t     tokens;               /* of a step: elements of the first label input, for reports */
+} Program;
+
+Program *program_new(Arena *);
+BufferId program_add_buffer(Program *, Buffer);
+TensorId program_add_tensor(Program *, Tensor);
+uint32_t program_add_instr(Program *, Instr);
+
+int64_t tensor_elements(const Tensor *);
+int64_t tensor_bytes(const Tensor *);
+double  instr_flops(const Instr *, const Program *);
+int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
+const Attr *instr_attr(const Instr *, const char *name);
+
+/* The verifier: shapes agree at every edge, every read has an earlier write, no
+ * two live buffers overlap, every gradient is accumulated once per micro-batch,
+ * everything lies inside the map.  Number of violations, each printed. */
+int     program_check(const Program *, FILE *err);
+
+void    program_print(FILE *, const Program *);
+Status  program_read(Arena *, FILE *in, const char *name, FILE *err, Program **out);
+/* What all ranks compare before step 0: a hash of the printed form. */
+uint64_t program_hash(const Program *);
+
+#endif
