@@ -16,7 +16,7 @@ WERROR  ?= -Werror
 
 # Debian packages: the tools, the libraries, and the English text of `make demo`.
 PACKAGES = gcc make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
-           libxxhash-dev libcmocka-dev
+           libxxhash-dev libcmocka-dev bible-kjv
 
 # ---- flags ----
 
@@ -24,7 +24,7 @@ VERSION  := $(shell cat VERSION)
 CPPFLAGS  = -I. -Ibuild/gen -D_GNU_SOURCE
 STRICT    = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion $(WERROR)
 GENERATED_WARN = -Wall -Wextra $(WERROR)
-LIBS      = -ldnnl -lopenblas -ljansson -lxxhash -lm -lpthread
+LIBS      = -Wl,--as-needed -ldnnl -lopenblas -ljansson -lxxhash -lm -lpthread
 
 VARIANTS  = release asan clang
 CC_release = gcc
@@ -66,10 +66,17 @@ PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
 ifeq ($(filter -j%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc)
 endif
-MAKEFLAGS += --no-builtin-rules --output-sync=target
+MAKEFLAGS += --no-builtin-rules
 
 # `make demo` and the like install what is missing before anything is built.
 SETUP = $(if $(filter demo check check-all update bench,$(MAKECMDGOALS)),setup)
+
+# V=1 shows whole commands, otherwise a word and a file.
+ifdef V
+say =
+else
+say = @printf '  %-5s %s\n' '$(1)' '$(2)';
+endif
 
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -82,11 +89,11 @@ all: release bench-tools
 
 build/gen/%.tab.c build/gen/%.tab.h &: %.y | $(SETUP)
 	@mkdir -p $(@D)
-	bison -Wall -Wno-yacc -Werror -o build/gen/$*.tab.c --defines=build/gen/$*.tab.h $<
+	$(call say,bison,$<)bison -Wall -Wno-yacc -Werror -o build/gen/$*.tab.c --defines=build/gen/$*.tab.h $<
 
 build/gen/%.yy.c build/gen/%.yy.h &: %.l | $(SETUP)
 	@mkdir -p $(@D)
-	flex -o build/gen/$*.yy.c --header-file=build/gen/$*.yy.h $<
+	$(call say,flex,$<)flex -o build/gen/$*.yy.c --header-file=build/gen/$*.yy.h $<
 
 # The place of installed models is compiled in: a new PREFIX rebuilds cli/.
 build/gen/prefix: FORCE
@@ -112,40 +119,38 @@ $(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a)
 
 build/$(1)/obj/%.o: %.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
-	$$(COMPILE_$(1)) $$(STRICT) $$(OPT_$(1)) $$(flags_$$(firstword $$(subst /, ,$$<))) -c $$< -o $$@
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(OPT_$(1)) $$(flags_$$(firstword $$(subst /, ,$$<))) -c $$< -o $$@
 
 build/$(1)/obj/kernels/%.o: kernels/%.c Makefile | $$(SETUP)
 	@mkdir -p $$(@D)
-	$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -c $$< -o $$@
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -c $$< -o $$@
 
 build/$(1)/obj/%.o: build/gen/%.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
-	$$(COMPILE_$(1)) $$(GENERATED_WARN) $$(OPT_$(1)) -c $$< -o $$@
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(GENERATED_WARN) $$(OPT_$(1)) -c $$< -o $$@
 
 $$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli)): VERSION build/gen/prefix
 
 $$(foreach i,$$(ISAS),$$(eval $$(call isa_rule,$(1),$$(i))))
 
 build/$(1)/libcompiler.a: $$(COMPILER_$(1))
-	@rm -f $$@
-	ar rcsD $$@ $$^
+	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
 
 build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
-	@rm -f $$@
-	ar rcsD $$@ $$^
+	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
 
 # pplan must never need a BLAS: it links the compiler alone.
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
-	$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -lm
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -lm
 
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
-	$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
 endef
 
 define isa_rule
 build/$(1)/obj/%.$(2).o: %.c Makefile | $$(SETUP)
 	@mkdir -p $$(@D)
-	$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -march=x86-64-$(2) -DISA=$(2) -c $$< -o $$@
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -march=x86-64-$(2) -DISA=$(2) -c $$< -o $$@
 endef
 
 $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
@@ -155,16 +160,16 @@ $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
 TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C))
 build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libexecutor.a build/asan/libcompiler.a
 	@mkdir -p $(@D)
-	$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
 BENCHES = $(patsubst %.c,build/release/%,$(BENCH_C))
 build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a build/release/libcompiler.a
 	@mkdir -p $(@D)
-	$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+	$(call say,link,$@)$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
 .PHONY: bench-tools test-programs
 bench-tools: $(BENCHES)
-test-programs: asan clang $(TESTS)
+test-programs: all asan clang $(TESTS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
@@ -179,7 +184,7 @@ demo: release bench-tools
 check: test-programs
 	@tests/run.sh
 
-check-all: test-programs all
+check-all: test-programs
 	@CHECK_ALL=1 tests/run.sh
 
 update: test-programs
