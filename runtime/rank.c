@@ -142,6 +142,22 @@ static KCall call_on(const Rank *r, uint32_t i, const Call *call)
     return c;
 }
 
+/* Copy a watched value that was just made into its global tensor;
+ * micro-batches follow each other along the batch axis, which is the first. */
+static void copy_watched(const Rank *r, const KCall *c)
+{
+    for (uint32_t k = 0; k < c->in->nout; k++)
+        for (uint32_t w = 0; w < r->nwatch; w++) {
+            const Watch *watch = &r->watch[w];
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i)
+                continue;
+            const Tensor *t = c->outt[k];
+            int64_t bytes = tensor_bytes(t);
+            bool cut = t->rank > 0 && t->axis[0].micro;
+            memcpy(watch->to + (cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
+        }
+}
+
 void rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
@@ -150,6 +166,8 @@ void rank_call(Rank *r, const Call *call)
         KCall c = call_on(r, i, call);
         guard_before(r, i, call);
         r->kernel[i](&c);
+        if (r->nwatch)
+            copy_watched(r, &c);
         guard_after(r, i, call);
     }
 }

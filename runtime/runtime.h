@@ -38,7 +38,11 @@ typedef struct Rank {
     Kernel        *kernel;            /* one per instruction */
     KStep          step;
     Optimizer      optimizer;         /* the program's, with --set applied */
+    struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
 } Rank;
+
+/* A value to be copied out whenever it is made: `to` takes the whole global tensor. */
+typedef struct Watch { TensorId tensor; char *to; } Watch;
 
 /* Map memory, find kernels, start the team, warm the kernels' libraries at the
  * program's shapes.  An op without a kernel is ERR_REJECT, named. */
@@ -109,7 +113,36 @@ Status checkpoint_load(Arena *, Rank *, const char *dir, Progress *);
 
 /* ---- run.c: the training loop ---- */
 
+/* One --dump KIND@STEP=FILE: weights and moments as they are after STEP steps,
+ * grads and values as step STEP (1, 2, ...) made them, samples as it read them. */
 typedef struct DumpSpec { const char *kind, *path; int64_t step; } DumpSpec;
+
+/* Check the specs against the program and make room for watched values. */
+Status dump_prepare(Arena *, Rank *, const DumpSpec *, uint32_t n);
+/* Write those due after step.step steps. */
+Status dump_write(Arena *, const Rank *, const Data *, const DumpSpec *, uint32_t n, int64_t samples);
+
+/* ---- settings.c: --set KEY=VALUE on the optimizer ---- */
+
+Status settings_apply(Optimizer *, const char *const *set, uint32_t n);
+
+/* ---- log.c: what a run says while it runs ---- */
+
+typedef struct Log {
+    FILE   *file;                     /* JSON lines; NULL: none */
+    char    buffer[8192];             /* the file's, so that stdio allocates nothing */
+    bool    terminal;                 /* a status line on stderr */
+    int64_t steps;                    /* planned, for the ETA */
+    double  started;                  /* seconds, monotonic */
+} Log;
+
+typedef struct StepReport { int64_t step, tokens; double loss, norm, lr, seconds, mfu; } StepReport;
+
+Status log_open(Log *, const char *path, int64_t steps);     /* path NULL: no file; "-": standard output */
+Status log_step(Log *, const StepReport *);
+Status log_eval(Log *, int64_t step, double loss);
+Status log_close(Log *);
+double seconds_now(void);             /* monotonic */
 
 typedef struct RunOptions {
     const char *const *data;  uint32_t ndata;
