@@ -15,7 +15,7 @@ DESTDIR ?=
 WERROR  ?= -Werror
 
 # Debian packages: the tools, the libraries, and the English text of `make demo`.
-PACKAGES = gcc make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
+PACKAGES = gcc libc6-dev make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
            libxxhash-dev libcmocka-dev bible-kjv
 
 # ---- flags ----
@@ -24,7 +24,9 @@ VERSION  := $(shell cat VERSION)
 CPPFLAGS  = -I. -Ibuild/gen -D_GNU_SOURCE
 STRICT    = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion $(WERROR)
 GENERATED_WARN = -Wall -Wextra $(WERROR)
-LIBS      = -Wl,--as-needed -ldnnl -lopenblas -ljansson -lxxhash -lm -lpthread
+# The serial OpenBLAS by name: another one may be the system's default, and brings threads of its own.
+OPENBLAS  = /usr/lib/x86_64-linux-gnu/openblas-serial
+LIBS      = -Wl,--as-needed -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -ldnnl -lopenblas -ljansson -lxxhash -lm -lpthread
 
 VARIANTS  = release asan clang
 CC_release = gcc
@@ -47,7 +49,7 @@ ISAS = v2 v3 v4
 # ---- sources ----
 
 COMPILER = base ir frontend planner codegen cli
-EXECUTOR = kernels runtime runtime/cpu
+EXECUTOR = kernels runtime $(filter-out kernels/cpu,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
 
 sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 MAINS    = cli/pplan.c cli/prun.c
@@ -167,7 +169,7 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
-.PHONY: bench-tools test-programs
+.PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
 test-programs: all asan clang $(TESTS)
 
@@ -190,8 +192,21 @@ check-all: test-programs
 update: test-programs
 	@UPDATE=1 tests/run.sh golden/
 
-bench: release bench-tools
+bench: release bench-tools bench-setup
 	@bench/run.sh
+
+# The peer that is measured: PyTorch in a virtual environment below build/.
+bench-setup: setup
+	@.ci/setup python3-venv
+	@bench/setup_torch.sh build/venv
+
+# Checkers that find more than the compilers' warnings, where they are installed.
+lint:
+	@command -v cppcheck >/dev/null || { echo "lint: cppcheck is not installed (apt-get install cppcheck)"; exit 1; }
+	cppcheck --quiet --error-exitcode=1 --enable=warning,portability --inline-suppr \
+	    -I. -D_GNU_SOURCE --suppress=missingIncludeSystem $(wildcard $(COMPILER) $(EXECUTOR) kernels/cpu)
+	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is not installed (apt-get install shellcheck)"; exit 1; }
+	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
 
 install: release
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/pplan
@@ -216,4 +231,4 @@ help:
 #: make update     rewrite the golden files (read the diff before you commit it)
 #: make bench      measure against PyTorch
 #: make install    PREFIX=/usr/local DESTDIR=
-#: make lint       cppcheck, where it is installed
+#: make lint       cppcheck and shellcheck
