@@ -30,9 +30,10 @@ step $bin/pplan dump "$dir/demo.plan" --memory
 rm -f "$dir/log.jsonl"
 step $bin/prun "$dir/demo.plan" --data "$dir/train.txt" --eval "$dir/val.txt" "${run[@]}" --log "$dir/log.jsonl"
 
-# The last evaluation, a number in JSON's form; anything else is not a loss.
-loss=$(sed -nE 's/.*"eval_loss": ?([0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?)[,} ].*/\1/p' "$dir/log.jsonl" | tail -n 1)
-[ -n "$loss" ] || fail "$dir/log.jsonl holds no eval_loss"
+# The last evaluation; what is no number there ("nan", null) is no loss.
+last=$(grep '"eval_loss"' "$dir/log.jsonl" | tail -n 1) || true
+loss=$(sed -nE 's/.*"eval_loss": ?([0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?)[,} ].*/\1/p' <<<"$last")
+[ -n "$loss" ] || fail "the last eval_loss in $dir/log.jsonl is no number: '$last'"
 step $bin/bench/text/entropy "$dir/val.txt" | tee "$dir/entropy"
 unigram=$(awk '$1 == "unigram" { print $2 }' "$dir/entropy")
 bigram=$(awk '$1 == "bigram" { print $2 }' "$dir/entropy")
