@@ -72,6 +72,7 @@ static Status read_options(Arena *a, const Args *args, RunOptions *o)
     TRY(args_integer(args, OPT_steps, 1, 0, &o->steps));
     TRY(args_integer(args, OPT_seed, 0, 1, &seed));
     o->seed = (uint64_t)seed;
+    o->seed_given = args_value(args, OPT_seed) != NULL;
     TRY(need(args, OPT_eval_every, "eval-every", OPT_eval, "eval"));
     TRY(need(args, OPT_save_every, "save-every", OPT_save, "save"));
     TRY(need(args, OPT_keep, "keep", OPT_save, "save"));

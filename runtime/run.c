@@ -2,6 +2,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/runtime.h"
 
@@ -23,6 +24,8 @@ typedef struct Run {
     Log               log;
     int64_t           steps;          /* optimizer steps in all */
     int64_t           samples;        /* of the training stream consumed */
+    uint64_t          seed;
+    int               lock;           /* of the save folder; -1: none */
 } Run;
 
 static uint32_t find_proc(const Program *p, ProcKind kind)
@@ -79,8 +82,8 @@ static Status evaluate(Run *r, int64_t step)
 
 static Status save(Run *r)
 {
-    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->o->seed, .model = r->program->model};
-    return checkpoint_save(r->arena, &r->rank, r->o->save, (int)r->o->keep, &at);
+    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model};
+    return checkpoint_save(&r->rank, r->o->save, (int)r->o->keep, &at);
 }
 
 static Status not_finite(const Run *r, double loss, double norm)
@@ -151,35 +154,62 @@ static Status decide_steps(Run *r)
     return OK;
 }
 
+/* A resumed run goes on with its own seed. */
+static Status find_resume(Run *r, Progress *at, const char **folder)
+{
+    const RunOptions *o = r->o;
+    r->seed = o->seed;
+    *folder = NULL;
+    if (!o->resume)
+        return OK;
+    TRY(checkpoint_find(r->arena, o->resume, at, folder));
+    if (o->seed_given && o->seed != at->seed) {
+        fprintf(stderr, "error: --seed %llu, but the run to resume has seed %llu\n", (unsigned long long)o->seed,
+                (unsigned long long)at->seed);
+        return ERR_REJECT;
+    }
+    r->seed = at->seed;
+    return OK;
+}
+
+static Status load_resume(Run *r, const Progress *at, const char *folder)
+{
+    if (!folder)
+        return OK;
+    TRY(checkpoint_load(r->arena, &r->rank, folder));
+    r->rank.step.step = at->step;
+    r->samples = at->samples;
+    fprintf(stderr, "resumed from '%s' after step %lld\n", folder, (long long)at->step);
+    return OK;
+}
+
 static Status start(Run *r)
 {
     const RunOptions *o = r->o;
     const Program *p = r->program;
     Optimizer optimizer = p->optimizer;
+    Progress at;
+    const char *folder;
     TRY(settings_apply(&optimizer, o->set, o->nset));
-    TRY(data_open(r->arena, p, o->data, o->ndata, o->seed, &r->train));
+    TRY(find_resume(r, &at, &folder));
+    if (o->save)
+        TRY(checkpoint_lock(r->arena, o->save, &r->lock));
+    TRY(data_open(r->arena, p, o->data, o->ndata, r->seed, &r->train));
     if (o->neval)
-        TRY(data_open(r->arena, p, o->eval, o->neval, o->seed, &r->eval));
+        TRY(data_open(r->arena, p, o->eval, o->neval, r->seed, &r->eval));
     TRY(rank_open(&r->rank, r->arena, p, o->isa));
     r->rank.optimizer = optimizer;
     TRY(decide_steps(r));
     TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump));
-    rank_init(&r->rank, o->seed);
+    rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
-    if (o->resume) {
-        Progress at;
-        TRY(checkpoint_load(r->arena, &r->rank, o->resume, &at));
-        r->rank.step.step = at.step;
-        r->rank.step.seed = at.seed;
-        r->samples = at.samples;
-        fprintf(stderr, "resumed after step %lld\n", (long long)at.step);
-    }
+    TRY(load_resume(r, &at, folder));
     return log_open(&r->log, o->log, r->steps);
 }
 
 Status run(Arena *a, const Program *p, const RunOptions *o)
 {
-    Run r = {.arena = a, .program = p, .o = o};
+    Run r = {.arena = a, .program = p, .o = o, .lock = -1};
     struct sigaction act = {.sa_handler = want_stop};
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
@@ -192,5 +222,7 @@ Status run(Arena *a, const Program *p, const RunOptions *o)
     data_close(r.train);
     data_close(r.eval);
     rank_close(&r.rank);
+    if (r.lock >= 0)
+        close(r.lock);
     return s;
 }

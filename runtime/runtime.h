@@ -93,6 +93,8 @@ void   sfile_close(SFile *);
 const STensor *sfile_find(const SFile *, const char *name);
 /* Write through a temporary name, fsync, rename. */
 Status sfile_write(Arena *, const char *path, const STensor *, uint32_t n);
+/* The same, and the file's length and XXH3. */
+Status sfile_write_hashed(Arena *, const char *path, const STensor *, uint32_t n, uint64_t *bytes, uint64_t *hash);
 
 /* ---- checkpoint.c ---- */
 
@@ -104,12 +106,22 @@ typedef struct Progress {
     const char *model;
 } Progress;
 
-/* DIR/step-NNNNNNNN/{weights,moments}.safetensors, state.json with checksums, then
- * DIR/latest, each atomic; older than `keep` removed last. */
-Status checkpoint_save(Arena *, const Rank *, const char *dir, int keep, const Progress *);
-/* The newest complete checkpoint of DIR into the rank; refuses, by name, what does
- * not match.  Incomplete leftovers are named on stderr and ignored. */
-Status checkpoint_load(Arena *, Rank *, const char *dir, Progress *);
+/* A checkpoint is DIR/step-NNNNNNNN/ with weights.safetensors, moments.safetensors
+ * (names PATH.exp_avg ..., as PyTorch calls them) and state.json: the Progress, the
+ * optimizer's settings, and the length and XXH3 of both files, under a check sum of
+ * its own.  DIR/latest names the newest complete one and is written last; every
+ * write is durable before the next begins, so a crash at any moment leaves the
+ * checkpoint before it. */
+
+/* Claim DIR for this run: a second run into it is refused.  *fd is closed by the caller. */
+Status checkpoint_lock(Arena *, const char *dir, int *fd);
+/* Save; then remove all but the newest `keep`. */
+Status checkpoint_save(const Rank *, const char *dir, int keep, const Progress *);
+/* Progress of the newest complete checkpoint of DIR (or of DIR itself, if it is
+ * one), and its folder.  Incomplete leftovers are named on stderr and ignored. */
+Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
+/* Its tensors into the rank; refuses, by name, whatever does not match. */
+Status checkpoint_load(Arena *, Rank *, const char *folder);
 
 /* ---- run.c: the training loop ---- */
 
@@ -149,6 +161,7 @@ typedef struct RunOptions {
     const char *const *eval;  uint32_t neval;
     int64_t     eval_every, save_every, keep, steps; /* 0: not given */
     uint64_t    seed;
+    bool        seed_given;           /* a resumed run keeps its seed; another one given is refused */
     const char *save, *resume, *log;                 /* NULL: not given */
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;

@@ -159,6 +159,12 @@ static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
 
 Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
 {
+    uint64_t bytes, hash;
+    return sfile_write_hashed(a, path, tensor, n, &bytes, &hash);
+}
+
+Status sfile_write_hashed(Arena *a, const char *path, const STensor *tensor, uint32_t n, uint64_t *bytes, uint64_t *hash)
+{
     const char *header = header_text(a, tensor, n);
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
@@ -169,5 +175,8 @@ Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n
     writer_put(&w, header, strlen(header));
     for (uint32_t i = 0; i < n; i++)
         writer_put(&w, tensor[i].data, (size_t)tensor[i].bytes);
-    return writer_close(&w);
+    Status s = writer_close(&w);
+    *bytes = w.bytes;
+    *hash = w.hash;
+    return s;
 }
