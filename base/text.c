@@ -85,11 +85,8 @@ uint32_t fnv1a(const char *s)
     return h;
 }
 
-char *read_file(Arena *a, const char *path, size_t *bytes)
+char *read_stream(Arena *a, FILE *f, size_t *bytes)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return NULL;
     size_t n = 0, cap = 1 << 16;
     char *buf = arena_alloc(a, cap + 1);
     for (;;) {
@@ -101,13 +98,22 @@ char *read_file(Arena *a, const char *path, size_t *bytes)
         cap *= 2;
     }
     if (ferror(f)) {
-        int reason = errno ? errno : EIO;
-        fclose(f);
-        errno = reason;
+        errno = errno ? errno : EIO;
         return NULL;
     }
-    fclose(f);
     buf[n] = 0;
     *bytes = n;
+    return buf;
+}
+
+char *read_file(Arena *a, const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    char *buf = read_stream(a, f, bytes);
+    int reason = errno;
+    fclose(f);
+    errno = reason;
     return buf;
 }

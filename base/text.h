@@ -30,5 +30,7 @@ uint32_t fnv1a(const char *s);
 
 /* Read a whole file. NULL with errno set when it cannot be; `*bytes` excludes the NUL. */
 char *read_file(Arena *, const char *path, size_t *bytes);
+/* The same for what is left of an open stream. */
+char *read_stream(Arena *, FILE *, size_t *bytes);
 
 #endif

@@ -5,6 +5,7 @@
  * lives in the sources' arena.  Children are never NULL: what the user left out
  * is a node of kind NONE_NODE. */
 #include "base/diag.h"
+#include "base/text.h"
 
 typedef enum NodeKind {
 #define X(kind, children) N_##kind,
@@ -27,10 +28,18 @@ struct Node {
     int64_t     ival;
     double      fval;
     uint32_t    nkid;
+    uint32_t    height;               /* 1 for a leaf, at most HEIGHT_LIMIT: readers may recurse */
     Node      **kid;
 };
 
+/* Trees are never higher than this; what would be is reported. */
+enum { HEIGHT_LIMIT = 1000 };
+
 const char *node_kind_name(NodeKind);
+/* The tree as one line of text, for tests and dumps: (ASSIGN (TARGETS x) (+ a 1)). */
+void node_print(Text *, const Node *);
+/* Whether two trees say the same; places are not compared. */
+bool nodes_equal(const Node *, const Node *);
 static inline bool node_absent(const Node *n) { return n->kind == N_NONE_NODE; }
 
 /* One parsed file. */
@@ -53,14 +62,16 @@ typedef struct IncludePath {
 } IncludePath;
 
 /* Parse a file and everything it includes.  "-" is standard input.  Mistakes
- * go to ds; the tree holds what could be read.  A file that cannot be opened is
- * a diagnostic when it was included and ERR_IO when it is `path` itself. */
+ * go to ds and the status is still OK; the tree holds what could be read.  A file
+ * that cannot be opened is a diagnostic when it was included and ERR_IO, with the
+ * message printed, when it is `path` itself. */
 Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
 /* The same for text already in memory, shown as `name`. */
 Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath, Units *out);
 
 /* The canonical form of a file: `pplan fmt`.  Comments are kept.  Formatting
- * the result again gives the same bytes. */
+ * the result again gives the same bytes, and it parses to the same tree.  NULL
+ * when the text has mistakes; they are in ds. */
 const char *format_source(Arena *, Diags *ds, const Source *);
 
 #endif

@@ -22,6 +22,10 @@ Status elaborate_cluster(Diags *, const Units *, const char *name, Define *, uin
 /* The rules of the files' `plan` for this model; *out is empty when there is none. */
 Status elaborate_rules(Diags *, const Units *, const Graph *, Arena *, Rules **out);
 
+/* The overrides a .plan carries as `set NAME = value`, to be given to
+ * elaborate_model() before the command line's. */
+void plan_sets(Diags *, const Units *, Define **out, uint32_t *n);
+
 /* Report every define that neither model nor cluster took. */
 Status defines_check(Diags *, const Units *, const Graph *, const Define *, uint32_t ndefine);
 

@@ -188,8 +188,13 @@ int         op_attr_index(OpKind, const char *name);  /* -1: no such attribute *
 
 /* ---- passes over a Graph ---- */
 
-/* Append the backward and update ops: gradients of every trained weight, and
- * label counts in PHASE_BEGIN.  Needs a loss.  One rule per op, in grad.c. */
+/* Give each cross_entropy its third argument, the number of valid labels in the
+ * whole batch: one count_labels op in PHASE_BEGIN per distinct (labels, ignore).
+ * For training and inference, once, before graph_differentiate(); both append. */
+void graph_count_labels(Graph *);
+
+/* Append the backward ops: gradients of every trained weight that reaches the
+ * loss.  Needs a loss and counted labels.  One rule per op, in grad_rules.c. */
 void graph_differentiate(Graph *);
 
 /* Number of broken invariants, each printed to `err`. */

@@ -145,6 +145,7 @@ typedef struct Program {
     int64_t     reserve, memory;      /* bytes of the device outside and in all */
     int         threads;
     double      model_flops, model_flops_causal;     /* of a step, all ranks */
+    double      peak;                 /* FLOP/s of the device in the compute dtype: the base of MFU */
     int64_t     tokens;               /* of a step: elements of the first label input, for reports */
 } Program;
 

@@ -1,0 +1,234 @@
+# pplan and prun: one Makefile for everything.  `make help` lists the targets.
+#
+# Sources are found by wildcard, so a new file needs no line here.  Everything
+# that is built lies under build/: build/gen (generated sources, shared), and
+# one folder per variant with its objects, libraries and programs:
+#
+#   release   gcc, optimised: what is installed
+#   asan      gcc with address and undefined-behaviour sanitizers: what tests run
+#   clang     clang, optimised: the goldens run on it too
+
+# ---- settings a user may give on the command line ----
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+WERROR  ?= -Werror
+
+# Debian packages: the tools, the libraries, and the English text of `make demo`.
+PACKAGES = gcc libc6-dev make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
+           libxxhash-dev libcmocka-dev bible-kjv
+
+# ---- flags ----
+
+VERSION  := $(shell cat VERSION)
+CPPFLAGS  = -I. -Ibuild/gen -D_GNU_SOURCE
+STRICT    = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion $(WERROR)
+GENERATED_WARN = -Wall -Wextra $(WERROR)
+# The serial OpenBLAS by name: another one may be the system's default, and brings threads of its own.
+OPENBLAS  = /usr/lib/x86_64-linux-gnu/openblas-serial
+LIBS      = -Wl,--as-needed -L$(OPENBLAS) -Wl,-rpath,$(OPENBLAS) -ldnnl -lopenblas -ljansson -lxxhash -lm -lpthread
+
+VARIANTS  = release asan clang
+CC_release = gcc
+CC_asan    = gcc
+CC_clang   = clang
+
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_release  = -O2 -g1
+OPT_asan     = -O1 -g1 $(SANITIZE)
+OPT_clang    = -O2 -g1
+KOPT_release = -O3 -g1 -DNDEBUG
+KOPT_asan    = -O2 -g1 $(SANITIZE)
+KOPT_clang   = -O3 -g1 -DNDEBUG
+LINK_asan    = $(SANITIZE)
+
+# Each file of kernels/cpu is built once per level of the instruction set, with
+# -DISA=v2 ...; the kernel table picks one at run time.
+ISAS = v2 v3 v4
+
+# ---- sources ----
+
+COMPILER = base ir frontend planner codegen cli
+EXECUTOR = kernels runtime $(filter-out kernels/cpu,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
+
+sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
+MAINS    = cli/pplan.c cli/prun.c
+LEXERS   = $(patsubst %.l,build/gen/%.yy.c,$(wildcard frontend/*.l))
+PARSERS  = $(patsubst %.y,build/gen/%.tab.c,$(wildcard frontend/*.y))
+GEN_H    = $(LEXERS:.c=.h) $(PARSERS:.c=.h)
+COMPILER_C = $(filter-out $(MAINS),$(call sources,$(COMPILER))) $(LEXERS) $(PARSERS)
+EXECUTOR_C = $(call sources,$(EXECUTOR))
+KERNEL_C   = $(call sources,kernels/cpu)
+UNIT_C     = $(call sources,tests/unit)
+TOOL_C     = $(call sources,tests/tools)
+BENCH_C    = $(call sources,bench bench/text)
+PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
+
+# Use all cores unless the caller chose a number of jobs.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+MAKEFLAGS += --no-builtin-rules
+
+# `make demo` and the like install what is missing before anything is built.
+SETUP = $(if $(filter demo check check-all update bench,$(MAKECMDGOALS)),setup)
+
+# V=1 shows whole commands, otherwise a word and a file.
+ifdef V
+say =
+else
+say = @printf '  %-5s %s\n' '$(1)' '$(2)';
+endif
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+.PHONY: all setup demo check check-all update bench install uninstall lint clean help FORCE $(VARIANTS)
+
+all: release bench-tools
+
+# ---- generated lexer and parser ----
+
+build/gen/%.tab.c build/gen/%.tab.h &: %.y | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,bison,$<)bison -Wall -Wno-yacc -Werror -o build/gen/$*.tab.c --defines=build/gen/$*.tab.h $<
+
+build/gen/%.yy.c build/gen/%.yy.h &: %.l | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,flex,$<)flex -o build/gen/$*.yy.c --header-file=build/gen/$*.yy.h $<
+
+# The place of installed models is compiled in: a new PREFIX rebuilds cli/.
+build/gen/prefix: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+
+# ---- rules of one variant ----
+
+# Plans must be the same bytes under every compiler: no contraction where they are made.
+EXACT = -ffp-contract=off
+flags_planner := $(EXACT)
+flags_codegen := $(EXACT)
+flags_ir      := $(EXACT)
+flags_cli      = -DPPLAN_VERSION='"$(VERSION)"' -DPPLAN_DATADIR='"$(PREFIX)/share/pplan"'
+
+define variant_rules
+COMPILER_$(1) = $$(addprefix build/$(1)/obj/,$$(patsubst build/gen/%,%,$$(COMPILER_C:.c=.o)))
+KERNEL_$(1)   = $$(foreach i,$$(ISAS),$$(patsubst %.c,build/$(1)/obj/%.$$(i).o,$$(KERNEL_C)))
+EXECUTOR_$(1) = $$(patsubst %.c,build/$(1)/obj/%.o,$$(EXECUTOR_C)) $$(KERNEL_$(1))
+COMPILE_$(1)  = $$(CC_$(1)) -std=c11 $$(CPPFLAGS) -MMD -MP
+
+$(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a)
+
+build/$(1)/obj/%.o: %.c Makefile | $$(GEN_H) $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(OPT_$(1)) $$(flags_$$(firstword $$(subst /, ,$$<))) -c $$< -o $$@
+
+build/$(1)/obj/kernels/%.o: kernels/%.c Makefile | $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -c $$< -o $$@
+
+build/$(1)/obj/%.o: build/gen/%.c Makefile | $$(GEN_H) $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(GENERATED_WARN) $$(OPT_$(1)) -c $$< -o $$@
+
+$$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli)): VERSION build/gen/prefix
+
+$$(foreach i,$$(ISAS),$$(eval $$(call isa_rule,$(1),$$(i))))
+
+build/$(1)/libcompiler.a: $$(COMPILER_$(1))
+	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
+
+build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
+	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
+
+# pplan must never need a BLAS: it links the compiler alone.
+build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -lm
+
+build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
+endef
+
+define isa_rule
+build/$(1)/obj/%.$(2).o: %.c Makefile | $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -march=x86-64-$(2) -DISA=$(2) -c $$< -o $$@
+endef
+
+$(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
+
+# ---- test programs (asan) and helpers of the benchmarks (release) ----
+
+TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C))
+build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libexecutor.a build/asan/libcompiler.a
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
+BENCHES = $(patsubst %.c,build/release/%,$(BENCH_C))
+build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a build/release/libcompiler.a
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
+.PHONY: bench-tools test-programs bench-setup
+bench-tools: $(BENCHES)
+test-programs: all asan clang $(TESTS)
+
+-include $(shell find build -name '*.d' 2>/dev/null)
+
+# ---- what people type ----
+
+setup:
+	@.ci/setup $(PACKAGES)
+
+demo: release bench-tools
+	@bench/demo.sh
+
+check: test-programs
+	@tests/run.sh
+
+check-all: test-programs
+	@CHECK_ALL=1 tests/run.sh
+
+update: test-programs
+	@UPDATE=1 tests/run.sh golden/
+
+bench: release bench-tools bench-setup
+	@bench/run.sh
+
+# The peer that is measured: PyTorch in a virtual environment below build/.
+bench-setup: setup
+	@.ci/setup python3-venv
+	@bench/setup_torch.sh build/venv
+
+# Checkers that find more than the compilers' warnings, where they are installed.
+lint:
+	@command -v cppcheck >/dev/null || { echo "lint: cppcheck is not installed (apt-get install cppcheck)"; exit 1; }
+	cppcheck --quiet --error-exitcode=1 --enable=warning,portability --inline-suppr \
+	    -I. -D_GNU_SOURCE --suppress=missingIncludeSystem $(wildcard $(COMPILER) $(EXECUTOR) kernels/cpu)
+	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is not installed (apt-get install shellcheck)"; exit 1; }
+	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
+
+install: release
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/pplan
+	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	cp -R --no-preserve=ownership models $(DESTDIR)$(PREFIX)/share/pplan
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,pplan prun)
+	rm -rf $(DESTDIR)$(PREFIX)/share/pplan
+
+clean:
+	rm -rf build
+
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make            build pplan and prun (build/release)
+#: make setup      install the Debian packages that are missing
+#: make demo       set up, build, plan a small model and train it on real text
+#: make check      set up, build with sanitizers, run the tests
+#: make check-all  the same with the slow tests
+#: make update     rewrite the golden files (read the diff before you commit it)
+#: make bench      measure against PyTorch
+#: make install    PREFIX=/usr/local DESTDIR=
+#: make lint       cppcheck and shellcheck

@@ -1,0 +1,28 @@
+#ifndef CLI_LOAD_H
+#define CLI_LOAD_H
+/* Load: from a command line to Graph, Cluster, Rules and Plan; shared by pplan and prun. */
+#include "cli/options.h"
+#include "frontend/frontend.h"
+#include "planner/planner.h"
+
+typedef struct Loaded {
+    Arena   *input, *ir;              /* lifetimes: text and syntax; graph, plan, program */
+    Sources *sources;
+    Diags   *ds;
+    Units    model_units, cluster_units;
+    Define  *define;  uint32_t ndefine;
+    Graph   *graph;                   /* forward only until load_plan() */
+    Cluster *cluster;                 /* NULL: none named and none in the files */
+    Rules   *rules;                   /* of the files and of --with */
+} Loaded;
+
+/* Parse and elaborate.  Diagnostics have been printed when this fails. */
+Status load_model(Loaded *, const Args *);
+/* Differentiate, choose a plan, lower it.  `closed`: nothing may be open. */
+Status load_plan(Loaded *, bool closed, const PassDump *, Plan **, Program **);
+void   load_free(Loaded *);
+
+/* A file given by the user, or a bundled one of that name: the path to open. */
+const char *load_path(Loaded *, const char *name);
+
+#endif

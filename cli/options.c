@@ -1,0 +1,206 @@
+/* Command lines: getopt is not used because commands, help texts and near names
+ * all come from one table. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct CommandRow { const char *name; ProgramName program; const char *positionals, *help; } CommandRow;
+typedef struct OptionRow { char short_; const char *long_, *argument; unsigned commands; const char *help; } OptionRow;
+
+static const CommandRow command_rows[COMMANDS] = {
+#define COMMAND(name, program, positionals, help) {#name, program, positionals, help},
+#include "cli/options.def"
+};
+static const OptionRow option_rows[OPTIONS] = {
+#define OPTION(id, short_, long_, argument, commands, help) {short_, long_, argument, commands, help},
+#include "cli/options.def"
+};
+
+static const char *program_name(ProgramName p)
+{
+    return p == PPLAN ? "pplan" : "prun";
+}
+
+static Status usage(ProgramName p, const char *fmt, const char *a, const char *b)
+{
+    fprintf(stderr, "%s: ", program_name(p));
+    fprintf(stderr, fmt, a, b);
+    fprintf(stderr, "\ntry '%s --help'\n", program_name(p));
+    return ERR_USAGE;
+}
+
+static CommandId command_find(ProgramName p, const char *word)
+{
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (command_rows[c].program == p && strcmp(command_rows[c].name, word) == 0)
+            return c;
+    return COMMANDS;
+}
+
+static Status unknown_option(ProgramName p, const char *word)
+{
+    const char *pool[OPTIONS];
+    for (OptionId i = 0; i < OPTIONS; i++)
+        pool[i] = option_rows[i].long_;
+    const char *near = strncmp(word, "--", 2) == 0 ? nearest_name(word + 2, pool, OPTIONS) : NULL;
+    if (near)
+        return usage(p, "unknown option '%s'; did you mean '--%s'?", word, near);
+    return usage(p, "unknown option '%s'%s", word, "");
+}
+
+/* The option a word names, and its value when written in the same word. */
+static OptionId option_find(const char *word, const char **value)
+{
+    *value = NULL;
+    if (word[1] != '-') {
+        for (OptionId i = 0; i < OPTIONS; i++)
+            if (option_rows[i].short_ && word[1] == option_rows[i].short_) {
+                *value = word[2] ? word + 2 : NULL;
+                return i;
+            }
+        return OPTIONS;
+    }
+    size_t n = strcspn(word + 2, "=");
+    *value = word[2 + n] ? word + 3 + n : NULL;
+    for (OptionId i = 0; i < OPTIONS; i++)
+        if (strlen(option_rows[i].long_) == n && strncmp(option_rows[i].long_, word + 2, n) == 0)
+            return i;
+    return OPTIONS;
+}
+
+static Status not_yet(ProgramName p, const char *what, const char *help)
+{
+    fprintf(stderr, "%s: '%s' is not available in this version: %s\n", program_name(p), what, help + 1);
+    return ERR_USAGE;
+}
+
+/* Read the option at argv[*i]; a value in the next word is consumed. */
+static Status read_option(Arena *a, ProgramName p, int argc, char **argv, int *i, Args *out)
+{
+    const char *word = argv[*i], *value;
+    OptionId id = option_find(word, &value);
+    if (id == OPTIONS)
+        return unknown_option(p, word);
+    const OptionRow *row = &option_rows[id];
+    if (row->argument && !value) {
+        if (*i + 1 >= argc)
+            return usage(p, "option '%s' needs a value: %s", word, row->argument);
+        value = argv[++*i];
+    } else if (!row->argument && value) {
+        return usage(p, "option '--%s' takes no value, but '%s' was given", row->long_, value);
+    }
+    OptionValue v = {id, value ? value : ""};
+    PUSH(a, out->option, out->noption, v);
+    return OK;
+}
+
+/* Every option must belong to the command, wherever it stood in the line. */
+static Status check_options(ProgramName p, const Args *out)
+{
+    if (command_rows[out->command].help[0] == '!')
+        return not_yet(p, command_rows[out->command].name, command_rows[out->command].help);
+    for (uint32_t i = 0; i < out->noption; i++) {
+        const OptionRow *row = &option_rows[out->option[i].id];
+        if (!(row->commands >> out->command & 1))
+            return usage(p, "'%s' has no option '--%s'", command_rows[out->command].name, row->long_);
+        if (row->help[0] == '!')
+            return not_yet(p, row->long_, row->help);
+    }
+    return OK;
+}
+
+Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
+{
+    *out = (Args){.command = COMMANDS};
+    bool options_end = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!options_end && strcmp(word, "--") == 0) {
+            options_end = true;
+        } else if (!options_end && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            out->help = true;
+            return OK;
+        } else if (!options_end && strcmp(word, "--version") == 0) {
+            out->version = true;
+            return OK;
+        } else if (!options_end && word[0] == '-' && word[1]) {
+            TRY(read_option(a, p, argc, argv, &i, out));
+        } else if (out->command == COMMANDS && out->npositional == 0 && command_find(p, word) != COMMANDS) {
+            out->command = command_find(p, word);
+        } else {
+            PUSH(a, out->positional, out->npositional, word);
+        }
+    }
+    if (out->command == COMMANDS)
+        out->command = p == PPLAN ? COMMAND_plan : COMMAND_run;
+    TRY(check_options(p, out));
+    bool wants = command_rows[out->command].positionals[0] != 0;
+    if (wants && out->npositional == 0)
+        return usage(p, "'%s' needs a file: %s", command_rows[out->command].name, command_rows[out->command].positionals);
+    if (out->npositional > (wants ? 1u : 0u))
+        return usage(p, "'%s' takes one file; '%s' is one too many", command_rows[out->command].name,
+                     out->positional[wants ? 1 : 0]);
+    return OK;
+}
+
+const char *args_value(const Args *args, OptionId id)
+{
+    const char *found = NULL;
+    for (uint32_t i = 0; i < args->noption; i++)
+        if (args->option[i].id == id)
+            found = args->option[i].value;
+    return found;
+}
+
+Status args_integer(const Args *args, OptionId id, int64_t least, int64_t fallback, int64_t *out)
+{
+    const char *text = args_value(args, id);
+    *out = fallback;
+    if (!text)
+        return OK;
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno || v < least) {
+        fprintf(stderr, "error: --%s '%s': expected a whole number of at least %lld\n", option_rows[id].long_, text,
+                (long long)least);
+        return ERR_USAGE;
+    }
+    *out = v;
+    return OK;
+}
+
+/* ---- help ---- */
+
+static void help_commands(ProgramName p, FILE *f)
+{
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (command_rows[c].program == p && command_rows[c].help[0] != '!')
+            fprintf(f, "  %s %-6s %-8s %s\n", program_name(p), p == PRUN ? "" : command_rows[c].name,
+                    command_rows[c].positionals, command_rows[c].help);
+}
+
+void args_help(ProgramName p, FILE *f)
+{
+    unsigned mine = 0;
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (command_rows[c].program == p)
+            mine |= 1u << c;
+    fprintf(f, "%s\n\n", p == PPLAN ? "pplan: plan how to spread a model over devices" : "prun: execute a plan");
+    help_commands(p, f);
+    fprintf(f, "\n");
+    for (OptionId i = 0; i < OPTIONS; i++) {
+        const OptionRow *row = &option_rows[i];
+        if (!(row->commands & mine) || row->help[0] == '!')
+            continue;
+        char left[64];
+        int n = row->short_ ? snprintf(left, sizeof left, "-%c %s", row->short_, row->argument ? row->argument : "")
+                            : snprintf(left, sizeof left, "--%s %s", row->long_, row->argument ? row->argument : "");
+        fprintf(f, "  %-24.*s %s\n", n, left, row->help);
+    }
+    fprintf(f, "  %-24s %s\n", "--version", "the version and the libraries in use");
+    fprintf(f, "\nMODEL is a .pmodel, .pplan or .plan file; '-' is standard input.\n"
+               "Exit status: 0 done, 1 the input is wrong or nothing fits, 2 usage, 3 the machine failed.\n");
+}

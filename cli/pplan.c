@@ -1,0 +1,179 @@
+/* pplan: plan how to spread a model over devices. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/load.h"
+#include "cli/show.h"
+
+#ifndef PPLAN_VERSION
+#define PPLAN_VERSION "unknown"
+#endif
+
+/* Print a report and check that it could be printed. */
+static Status finish(const Report *r, const Args *args)
+{
+    report_print(r, stdout, args_value(args, OPT_json) != NULL);
+    return OK;
+}
+
+static Status do_check(Loaded *l, const Args *args)
+{
+    Report *r = report_new(l->ir);
+    show_model(r, l->graph);
+    if (args_value(args, OPT_ops))
+        show_ops(r, l->graph, l->cluster);
+    return finish(r, args);
+}
+
+static Status do_graph(Loaded *l, const Args *args)
+{
+    if (args_value(args, OPT_backward)) {
+        if (!has_value(l->graph->loss)) {
+            fprintf(stderr, "error: model '%s' minimizes nothing, so it has no backward operators\n", l->graph->name);
+            return ERR_REJECT;
+        }
+        graph_differentiate(l->graph);
+    }
+    if (args_value(args, OPT_dot))
+        show_dot(stdout, l->graph);
+    else
+        graph_print(stdout, l->graph);
+    return OK;
+}
+
+static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const char *path)
+{
+    bool standard = strcmp(path, "-") == 0;
+    const char *temporary = arena_printf(l->ir, "%s.tmp", path);
+    FILE *f = standard ? stdout : fopen(temporary, "w");
+    if (!f) {
+        perror(temporary);
+        return ERR_IO;
+    }
+    plan_print(f, plan, l->graph);
+    show_predictions(f, l->ir, l->graph, p);
+    bool bad = fflush(f) != 0 || ferror(f);
+    if (standard)
+        return bad ? ERR_IO : OK;
+    bad |= fclose(f) != 0;
+    if (bad || rename(temporary, path) != 0) {
+        perror(path);
+        remove(temporary);
+        return ERR_IO;
+    }
+    return OK;
+}
+
+static Status do_plan(Loaded *l, const Args *args)
+{
+    Plan *plan;
+    Program *program;
+    TRY(load_plan(l, false, NULL, &plan, &program));
+    const char *out = args_value(args, OPT_output);
+    if (out)
+        TRY(write_plan(l, plan, program, out));
+    if (out && strcmp(out, "-") == 0)
+        return OK;
+    Report *r = report_new(l->ir);
+    show_plan(r, l->graph, l->cluster, plan, program);
+    show_memory(r, program);
+    return finish(r, args);
+}
+
+typedef struct PassWanted { const char *name; bool seen; } PassWanted;
+
+static void dump_pass(void *ctx, const char *pass, const Program *p)
+{
+    PassWanted *w = ctx;
+    if (strcmp(pass, w->name) != 0)
+        return;
+    w->seen = true;
+    program_print(stdout, p);
+}
+
+static Status unknown_pass(Arena *a, const char *name)
+{
+    Text all = text_new(a);
+    for (int i = 0; i < codegen_npasses; i++)
+        text_add(&all, "%s%s", i ? ", " : "", codegen_passes[i]);
+    fprintf(stderr, "error: no pass '%s': the passes are %s\n", name, all.s);
+    return ERR_USAGE;
+}
+
+static Status check_pass(Arena *a, const char *name)
+{
+    for (int i = 0; name && i < codegen_npasses; i++)
+        if (strcmp(codegen_passes[i], name) == 0)
+            return OK;
+    return name ? unknown_pass(a, name) : OK;
+}
+
+static Status do_dump(Loaded *l, const Args *args)
+{
+    Plan *plan;
+    Program *program;
+    PassWanted wanted = {.name = args_value(args, OPT_pass)};
+    PassDump dump = {dump_pass, &wanted};
+    bool memory = args_value(args, OPT_memory) != NULL, whole = args_value(args, OPT_program) != NULL;
+    if (memory + whole + (wanted.name != NULL) != 1) {
+        fprintf(stderr, "pplan: 'dump' needs one of --program, --memory and --pass NAME\n");
+        return ERR_USAGE;
+    }
+    TRY(check_pass(l->ir, wanted.name));
+    TRY(load_plan(l, false, wanted.name ? &dump : NULL, &plan, &program));
+    if (whole)
+        program_print(stdout, program);
+    if (!memory)
+        return OK;
+    Report *r = report_new(l->ir);
+    show_memory(r, program);
+    show_ledger(r, program);
+    return finish(r, args);
+}
+
+static Status do_fmt(const Args *args)
+{
+    Arena *a = arena_new("input");
+    Sources *sources = sources_new(a);
+    Diags *ds = diags_new(sources);
+    Units units = {0};
+    Status s = parse_file(ds, args->positional[0], (IncludePath){0}, &units);
+    if (s == OK && (s = diags_status(ds)) == OK)
+        fputs(format_source(a, ds, units.unit[units.nunit - 1].source), stdout);
+    diags_flush(ds, stderr);
+    arena_free(a);
+    return s;
+}
+
+static Status do_model_command(const Args *args)
+{
+    Loaded l;
+    Status s = load_model(&l, args);
+    if (s == OK)
+        s = args->command == COMMAND_check ? do_check(&l, args)
+          : args->command == COMMAND_graph ? do_graph(&l, args)
+          : args->command == COMMAND_dump  ? do_dump(&l, args)
+                                           : do_plan(&l, args);
+    load_free(&l);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    Arena *a = arena_new("arguments");
+    Args args;
+    Status s = args_read(a, PPLAN, argc, argv, &args);
+    if (s == OK && args.help)
+        args_help(PPLAN, stdout);
+    else if (s == OK && args.version)
+        printf("pplan %s\n", PPLAN_VERSION);
+    else if (s == OK)
+        s = args.command == COMMAND_fmt ? do_fmt(&args) : do_model_command(&args);
+    if (s == OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        perror("standard output");
+        s = ERR_IO;
+    }
+    arena_free(a);
+    return status_exit(s);
+}

@@ -1,0 +1,113 @@
+/* Report: aligned text, or JSON. */
+#include "cli/report.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+Report *report_new(Arena *a)
+{
+    Report *r = NEW(a, Report);
+    r->arena = a;
+    return r;
+}
+
+Table *report_table(Report *r, const char *key, const Column *column, uint32_t ncolumn)
+{
+    Table *t = NEW(r->arena, Table);
+    *t = (Table){.key = key, .column = column, .ncolumn = ncolumn};
+    PUSH(r->arena, r->table, r->ntable, t);
+    return t;
+}
+
+void table_row(const Report *r, Table *t, const Cell *cell)
+{
+    for (uint32_t i = 0; i < t->ncolumn; i++)
+        PUSH(r->arena, t->cell, t->ncell, cell[i]);
+}
+
+static const char *cell_text(Arena *a, const Cell *c, Show show)
+{
+    if (c->text)
+        return c->text;
+    switch (show) {
+    case SHOW_COUNT:  return text_count(a, (int64_t)c->number);
+    case SHOW_BYTES:  return text_bytes(a, (int64_t)c->number);
+    case SHOW_FLOPS:  return text_si(a, c->number, "FLOP");
+    case SHOW_RATIO:  return arena_printf(a, "%.2f", c->number);
+    case SHOW_OFFSET: return arena_printf(a, "%lld", (long long)c->number);
+    case SHOW_TEXT:   break;
+    }
+    return "";
+}
+
+/* Trailing blanks are not printed, so that texts compare as people see them. */
+static void print_row(const Table *t, const char *const *text, const int *width, FILE *f)
+{
+    int pending = 0;
+    for (uint32_t k = 0; k < t->ncolumn; k++) {
+        int n = (int)strlen(text[k]);
+        int left = t->column[k].show == SHOW_TEXT ? 0 : width[k] - n;
+        if (n) {
+            fprintf(f, "%*s%s", pending + left + (k ? 2 : 0), "", text[k]);
+            pending = width[k] - n - left;
+        } else {
+            pending += width[k] + (k ? 2 : 0);
+        }
+    }
+    fputc('\n', f);
+}
+
+static void print_table(const Report *r, const Table *t, FILE *f)
+{
+    uint32_t nrow = t->ncell / t->ncolumn;
+    int *width = NEWN(r->arena, int, t->ncolumn);
+    const char **text = NEWN(r->arena, const char *, (nrow + 1) * t->ncolumn);
+    for (uint32_t i = 0; i < (nrow + 1) * t->ncolumn; i++) {
+        uint32_t k = i % t->ncolumn;
+        text[i] = i < t->ncolumn ? t->column[k].head
+                                 : cell_text(r->arena, &t->cell[i - t->ncolumn], t->column[k].show);
+        if ((int)strlen(text[i]) > width[k])
+            width[k] = (int)strlen(text[i]);
+    }
+    bool headed = false;
+    for (uint32_t k = 0; k < t->ncolumn; k++)
+        headed |= t->column[k].head[0] != 0;
+    for (uint32_t i = headed ? 0 : 1; i <= nrow; i++)
+        print_row(t, text + i * t->ncolumn, width, f);
+}
+
+static json_t *table_json(const Table *t)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < t->ncell; i++) {
+        const Cell *c = &t->cell[i];
+        if (i % t->ncolumn == 0)
+            json_array_append_new(rows, json_object());
+        json_t *row = json_array_get(rows, i / t->ncolumn);
+        bool whole = c->number == (double)(json_int_t)c->number;
+        json_object_set_new(row, t->column[i % t->ncolumn].key,
+                            c->text ? json_string(c->text) : whole ? json_integer((json_int_t)c->number) : json_real(c->number));
+    }
+    return rows;
+}
+
+void report_print(const Report *r, FILE *f, bool json)
+{
+    if (!json) {
+        for (uint32_t i = 0; i < r->ntable; i++) {
+            if (i)
+                fputc('\n', f);
+            print_table(r, r->table[i], f);
+        }
+        return;
+    }
+    json_t *all = json_object();
+    for (uint32_t i = 0; i < r->ntable; i++)
+        json_object_set_new(all, r->table[i]->key, table_json(r->table[i]));
+    json_dumpf(all, f, JSON_INDENT(1));
+    fputc('\n', f);
+    json_decref(all);
+}

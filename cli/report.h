@@ -1,0 +1,35 @@
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+/* Report: tables a command prints, as aligned text or as JSON from the same cells. */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+
+typedef enum Show { SHOW_TEXT, SHOW_COUNT, SHOW_BYTES, SHOW_FLOPS, SHOW_RATIO, SHOW_OFFSET } Show;
+
+typedef struct Column { const char *key, *head; Show show; } Column;      /* key: the JSON name */
+typedef struct Cell { const char *text; double number; } Cell;
+#define CELL_TEXT(s) ((Cell){.text = (s)})
+#define CELL_NUMBER(x) ((Cell){.number = (double)(x)})
+
+typedef struct Table {
+    const char   *key;
+    const Column *column; uint32_t ncolumn;
+    Cell         *cell;   uint32_t ncell;            /* row by row */
+} Table;
+
+typedef struct Report {
+    Arena  *arena;
+    Table **table; uint32_t ntable;
+} Report;
+
+Report *report_new(Arena *);
+/* `column` must outlive the report. */
+Table  *report_table(Report *, const char *key, const Column *column, uint32_t ncolumn);
+/* One row: ncolumn cells. */
+void    table_row(const Report *, Table *, const Cell *);
+/* Print all tables; JSON is one object with a list of objects per table. */
+void    report_print(const Report *, FILE *, bool json);
+
+#endif

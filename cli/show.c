@@ -1,0 +1,245 @@
+/* Show: the tables of pplan. */
+#include "cli/show.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+/* ---- facts: name and value ---- */
+
+static const Column fact_columns[] = {{"name", "", SHOW_TEXT}, {"value", "", SHOW_TEXT}};
+
+static void fact(const Report *r, Table *t, const char *name, const char *value)
+{
+    Cell row[] = {CELL_TEXT(name), CELL_TEXT(value)};
+    table_row(r, t, row);
+}
+
+static const char *class_text(int c)
+{
+    static const char *const text[] = {
+#define X(name, text) text,
+        BUFFER_CLASS_LIST(X)
+#undef X
+    };
+    return text[c];
+}
+
+/* Tokens of a step: batch times seq where the model has them, else samples. */
+static int64_t step_tokens(const Graph *g)
+{
+    int64_t n = same_dim(g->batch, NO_DIM) ? 1 : dim_of(g, g->batch)->extent;
+    for (uint32_t i = 0; i < g->nvalue; i++)
+        if (g->value[i].role == ROLE_INPUT && value_elements(g, (ValueId){i}) > n && !dtype_is_float(g->value[i].dtype))
+            return value_elements(g, (ValueId){i});
+    return n;
+}
+
+static const char *optimizer_text(Arena *a, const Optimizer *o)
+{
+    switch (o->kind) {
+    case OPTIMIZER_ADAMW:
+        return arena_printf(a, "adamw, lr %g, betas %g %g, weight decay %g, clip %g", o->lr, o->beta1, o->beta2,
+                            o->weight_decay, o->clip);
+    case OPTIMIZER_SGD:
+        return arena_printf(a, "sgd, lr %g, momentum %g, weight decay %g, clip %g", o->lr, o->momentum, o->weight_decay,
+                            o->clip);
+    case OPTIMIZER_NONE:
+        break;
+    }
+    return "none";
+}
+
+static void show_flops(const Report *r, Table *t, const Graph *g)
+{
+    double full = graph_model_flops(g, false), causal = graph_model_flops(g, true);
+    int64_t tokens = step_tokens(g);
+    const char *what = has_value(g->loss) ? "step" : "pass";
+    fact(r, t, arena_printf(r->arena, "FLOPs a %s", what),
+         arena_printf(r->arena, "%s (mfu), %s (mfu-causal)", text_si(r->arena, full, "FLOP"), text_si(r->arena, causal, "FLOP")));
+    fact(r, t, "FLOPs a token",
+         arena_printf(r->arena, "%s; %s tokens a %s", text_si(r->arena, full / (double)tokens, "FLOP"),
+                      text_count(r->arena, tokens), what));
+}
+
+void show_model(Report *r, const Graph *g)
+{
+    Table *t = report_table(r, "model", fact_columns, 2);
+    Arena *a = r->arena;
+    int64_t frozen = 0;
+    for (uint32_t i = 0; i < g->nweight; i++)
+        if (g->weight[i].frozen)
+            frozen += value_elements(g, g->weight[i].value);
+    fact(r, t, "model", g->doc ? arena_printf(a, "%s, %s", g->name, g->doc) : g->name);
+    for (uint32_t i = 0; i < g->noverride; i++)
+        fact(r, t, "set", arena_printf(a, "%s = %s", g->override[i].name, g->override[i].text));
+    fact(r, t, "parameters", arena_printf(a, "%s in %u weights", text_count(a, graph_parameters(g)), g->nweight));
+    if (frozen)
+        fact(r, t, "frozen", text_count(a, frozen));
+    fact(r, t, "precision", arena_printf(a, "compute %s, weights %s, master %s, gradients %s, reduce %s",
+         dtype_name(g->precision.compute), dtype_name(g->precision.weights), dtype_name(g->precision.master),
+         dtype_name(g->precision.grads), dtype_name(g->precision.reduce)));
+    fact(r, t, "optimizer", optimizer_text(a, &g->optimizer));
+    show_flops(r, t, g);
+}
+
+/* ---- ops ---- */
+
+static const char *shape_text(Arena *a, const Graph *g, ValueId v)
+{
+    Text t = text_new(a);
+    text_add(&t, "[");
+    for (uint32_t i = 0; i < value_of(g, v)->rank; i++) {
+        const Dim *d = dim_of(g, value_of(g, v)->axis[i]);
+        text_add(&t, "%s%s %lld", i ? ", " : "", d->name, (long long)d->extent);
+    }
+    text_add(&t, "] %s", dtype_name(value_of(g, v)->dtype));
+    return t.s;
+}
+
+/* FLOPs a byte above which a device's matmuls, not its memory, are the limit. */
+static double ridge_point(const Device *d, DType compute)
+{
+    return d->bandwidth > 0 ? d->peak[compute] / d->bandwidth : 0;
+}
+
+void show_ops(Report *r, const Graph *g, const Cluster *cl)
+{
+    static const Column columns[] = {{"path", "op", SHOW_TEXT},      {"kind", "kind", SHOW_TEXT},
+                                     {"shape", "result", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS},
+                                     {"bytes", "bytes", SHOW_BYTES}, {"intensity", "FLOPs/B", SHOW_RATIO},
+                                     {"bound", "bound by", SHOW_TEXT}};
+    double ridge = cl ? ridge_point(&cl->device[0], g->precision.compute) : 0;
+    if (cl) {
+        Table *f = report_table(r, "ridge", fact_columns, 2);
+        fact(r, f, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute",
+                                               ridge, cl->device[0].name, dtype_name(g->precision.compute)));
+    }
+    Table *t = report_table(r, "ops", columns, cl ? 7 : 6);
+    for (uint32_t i = 0; i < g->nop; i++) {
+        const Op *op = &g->op[i];
+        if (op->phase != PHASE_FORWARD)
+            continue;
+        double flops = op_flops(g, (OpId){i}), bytes = op_bytes(g, (OpId){i});
+        double intensity = bytes > 0 ? flops / bytes : 0;
+        Cell row[] = {CELL_TEXT(op->path), CELL_TEXT(op_info[op->kind].name), CELL_TEXT(shape_text(r->arena, g, op->out[0])),
+                      CELL_NUMBER(flops), CELL_NUMBER(bytes), CELL_NUMBER(intensity),
+                      CELL_TEXT(intensity >= ridge ? "compute" : "memory")};
+        table_row(r, t, row);
+    }
+}
+
+/* ---- plans and programs ---- */
+
+void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, const Program *p)
+{
+    Table *t = report_table(r, "plan", fact_columns, 2);
+    Arena *a = r->arena;
+    const Device *d = &cl->device[cl->kind[plan->devices[0]]];
+    fact(r, t, "model", arena_printf(a, "%s, %s parameters", g->name, text_count(a, graph_parameters(g))));
+    fact(r, t, "device", arena_printf(a, "%s of %s%s%s", d->name, cl->name, d->doc ? ", " : "", d->doc ? d->doc : ""));
+    fact(r, t, "micro-batches", arena_printf(a, "%lld of %lld sample%s: %s", (long long)plan->microbatches,
+         (long long)(p->batch / plan->microbatches), p->batch / plan->microbatches == 1 ? "" : "s", plan->why_microbatches));
+    show_flops(r, t, g);
+    fact(r, t, "memory", arena_printf(a, "%s of %s less %s reserved", text_bytes(a, p->map_bytes[PART_PRIVATE]),
+         text_bytes(a, p->memory), text_bytes(a, p->reserve)));
+    fact(r, t, "time", "not predicted in this version");
+}
+
+void show_memory(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"class", "memory", SHOW_TEXT}, {"buffers", "buffers", SHOW_COUNT}, {"bytes", "bytes", SHOW_OFFSET},
+                                     {"size", "", SHOW_TEXT}};
+    Table *t = report_table(r, "memory", columns, 4);
+    int64_t total = 0;
+    for (int c = 0; c < CLASSES; c++) {
+        int64_t bytes = 0, n = 0;
+        for (uint32_t i = 0; i < p->nbuffer; i++)
+            if ((int)p->buffer[i].cls == c) {
+                bytes += p->buffer[i].bytes * p->buffer[i].slots;
+                n++;
+            }
+        total += bytes;
+        Cell row[] = {CELL_TEXT(class_text(c)), CELL_NUMBER(n), CELL_NUMBER(bytes), CELL_TEXT(text_bytes(r->arena, bytes))};
+        if (n)
+            table_row(r, t, row);
+    }
+    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_TEXT(""), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
+                    CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE] - total))};
+    table_row(r, t, saved);
+    Cell map[] = {CELL_TEXT("map"), CELL_NUMBER(p->nbuffer), CELL_NUMBER(p->map_bytes[PART_PRIVATE]),
+                  CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE]))};
+    table_row(r, t, map);
+}
+
+void show_ledger(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"buffer", "buffer", SHOW_TEXT}, {"class", "class", SHOW_TEXT},
+                                     {"bytes", "bytes", SHOW_OFFSET}, {"slots", "slots", SHOW_OFFSET},
+                                     {"first", "first", SHOW_TEXT},   {"last", "last", SHOW_TEXT},
+                                     {"offset", "offset", SHOW_OFFSET}};
+    Table *t = report_table(r, "ledger", columns, 7);
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        const Buffer *b = &p->buffer[i];
+        const char *first = b->first < 0 ? "always" : arena_printf(r->arena, "%d", b->first);
+        const char *last = b->first < 0 ? "always" : arena_printf(r->arena, "%d", b->last);
+        Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(class_text((int)b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
+                      CELL_TEXT(first), CELL_TEXT(last), CELL_NUMBER(b->offset)};
+        table_row(r, t, row);
+    }
+}
+
+void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p)
+{
+    fprintf(f, "\n# memory, bytes\n");
+    int64_t by_class[CLASSES] = {0};
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
+    for (int c = 0; c < CLASSES; c++)
+        if (by_class[c])
+            fprintf(f, "#   %-20s %15s\n", class_text(c), text_count(a, by_class[c]));
+    fprintf(f, "#   %-20s %15s  after sharing by lifetime\n", "map", text_count(a, p->map_bytes[PART_PRIVATE]));
+    fprintf(f, "#\n# parameters  %s\n# FLOPs a step  %s (mfu), %s (mfu-causal)\n", text_count(a, graph_parameters(g)),
+            text_si(a, p->model_flops, "FLOP"), text_si(a, p->model_flops_causal, "FLOP"));
+}
+
+/* ---- graphs ---- */
+
+/* A text inside a DOT string: quotes and backslashes are escaped. */
+static void dot_string(FILE *f, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            fputc('\\', f);
+        fputc(*s, f);
+    }
+}
+
+static void dot_node(FILE *f, char letter, uint32_t i, const char *path, const char *second, const char *shape)
+{
+    fprintf(f, "  %c%u [shape=%s, label=\"", letter, i, shape);
+    dot_string(f, path);
+    fprintf(f, "\\n%s\"];\n", second);
+}
+
+void show_dot(FILE *f, const Graph *g)
+{
+    fprintf(f, "digraph \"%s\" {\n  rankdir=TB;\n  node [fontname=\"sans-serif\"];\n", g->name);
+    for (uint32_t i = 0; i < g->nvalue; i++)
+        if (!has_op(g->value[i].maker))
+            dot_node(f, 'v', i, g->value[i].path, shape_text(g->arena, g, (ValueId){i}),
+                     g->value[i].role == ROLE_INPUT ? "invhouse" : "cylinder");
+    for (uint32_t i = 0; i < g->nop; i++)
+        dot_node(f, 'o', i, g->op[i].path, op_info[g->op[i].kind].name, "box");
+    for (uint32_t i = 0; i < g->nop; i++)
+        for (uint32_t k = 0; k < g->op[i].narg; k++) {
+            ValueId v = g->op[i].arg[k];
+            if (!has_value(v))
+                continue;
+            OpId maker = value_of(g, v)->maker;
+            fprintf(f, "  %c%u -> o%u [label=\"", has_op(maker) ? 'o' : 'v', has_op(maker) ? maker.i : v.i, i);
+            dot_string(f, shape_text(g->arena, g, v));
+            fprintf(f, "\"];\n");
+        }
+    fprintf(f, "}\n");
+}

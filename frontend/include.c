@@ -1,0 +1,216 @@
+/* Loading: a file, or text in memory, and everything it includes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "frontend/syntax.h"
+
+/* Files that include one another deeper than this are refused. */
+enum { INCLUDE_LIMIT = 64 };
+
+typedef struct Loader {
+    Diags       *ds;
+    Arena       *arena;
+    IncludePath  path;
+    const char **seen;                /* resolved paths, each once */
+    uint32_t     nseen;
+    uint32_t     depth;               /* of includes being read */
+    Units       *out;
+} Loader;
+
+/* ---- text ---- */
+
+/* The length of the UTF-8 character that starts at s, or 0 when none does. */
+static int utf8_length(const unsigned char *s, size_t left)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (n < 2)
+        return n;
+    if ((size_t)n > left)
+        return 0;
+    uint32_t code = s[0] & (0x7Fu >> n);
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3F);
+    }
+    bool surrogate = code >= 0xD800 && code < 0xE000;
+    return code < least[n] || surrogate || code > 0x10FFFF ? 0 : n;
+}
+
+/* A file with a zero byte or a byte that is not UTF-8 is not text at all. */
+static bool is_text(Diags *ds, const Source *source)
+{
+    const unsigned char *s = (const unsigned char *)source->text;
+    for (uint32_t i = 0; i < source->bytes;) {
+        int n = s[i] ? utf8_length(s + i, source->bytes - i) : 0;
+        if (n == 0) {
+            uint32_t at = source->start + i;
+            diag_error(ds, (Span){at, at + 1}, "byte 0x%02x is not text: a file of this language is UTF-8", s[i]);
+            return false;
+        }
+        i += (uint32_t)n;
+    }
+    return true;
+}
+
+Node *source_tree(Diags *ds, const Source *source)
+{
+    Lexer *lx = NEW(ds->arena, Lexer);
+    Node *root = NULL;
+    if (is_text(ds, source)) {
+        lexer_start(lx, ds, source);
+        syntax_parse(lx, &root);
+        lexer_end(lx);
+    }
+    if (!root) {
+        root = NEW(ds->arena, Node);
+        *root = (Node){.kind = N_FILE_, .at = {source->start, source->start}, .height = 1};
+    }
+    return root;
+}
+
+/* ---- files ---- */
+
+static void load(Loader *, Source *);
+
+/* The folder of a path with its '/', or "" for one without folder. */
+static const char *folder_of(Arena *a, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : "";
+}
+
+/* The path without links and dots, or NULL with errno set. */
+static const char *resolve(Arena *a, const char *path)
+{
+    char *real = realpath(path, NULL);
+    if (!real)
+        return NULL;
+    const char *copy = arena_strdup(a, real);
+    free(real);
+    return copy;
+}
+
+static bool seen_before(Loader *l, const char *real)
+{
+    for (uint32_t i = 0; i < l->nseen; i++)
+        if (strcmp(l->seen[i], real) == 0)
+            return true;
+    PUSH(l->arena, l->seen, l->nseen, real);
+    return false;
+}
+
+static Source *add_source(Loader *l, const char *path, const char *real, const char *text, size_t bytes, Span from)
+{
+    Source *source = sources_add(l->ds->sources, path, text, bytes);
+    if (!source) {
+        diag_error(l->ds, from, "'%s' is too large: all files together may have 2 GiB", path);
+        return NULL;
+    }
+    source->real = real ? real : source->path;
+    return source;
+}
+
+/* Read an included file that exists. */
+static void read_included(Loader *l, const Node *name, const char *path, const char *real)
+{
+    struct stat st;
+    size_t bytes = 0;
+    if (seen_before(l, real))
+        return;
+    if (stat(real, &st) == 0 && !S_ISREG(st.st_mode)) {
+        diag_error(l->ds, name->at, "cannot include '%s': it is not a file", path);
+        return;
+    }
+    const char *text = read_file(l->arena, real, &bytes);
+    if (!text) {
+        diag_error(l->ds, name->at, "cannot read '%s': %s", path, strerror(errno));
+        return;
+    }
+    Source *source = add_source(l, path, real, text, bytes, name->at);
+    if (source)
+        load(l, source);
+}
+
+static const char *join(Arena *a, const char *folder, const char *name)
+{
+    size_t n = strlen(folder);
+    return arena_printf(a, "%s%s%s", folder, n && folder[n - 1] != '/' ? "/" : "", name);
+}
+
+/* Look beside the including file, then in every -I folder. */
+static void include(Loader *l, const Source *from, const Node *name)
+{
+    bool absolute = name->text[0] == '/';
+    uint32_t n = absolute ? 1 : 1 + l->path.ndir;
+    if (l->depth == INCLUDE_LIMIT) {
+        diag_error(l->ds, name->at, "included too deeply: at most %d files may wait for one another", INCLUDE_LIMIT);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const char *folder = absolute ? "" : i == 0 ? folder_of(l->arena, from->path) : l->path.dir[i - 1];
+        const char *path = join(l->arena, folder, name->text);
+        const char *real = resolve(l->arena, path);
+        if (real) {
+            read_included(l, name, path, real);
+            return;
+        }
+    }
+    Diag *d = diag_error(l->ds, name->at, "cannot find '%s'", name->text);
+    for (uint32_t i = 0; i < n && !absolute; i++) {
+        const char *folder = i == 0 ? folder_of(l->arena, from->path) : l->path.dir[i - 1];
+        diag_note(l->ds, d, NOWHERE, "looked for '%s'", join(l->arena, folder, name->text));
+    }
+    if (!l->path.ndir && !absolute)
+        diag_help(l->ds, d, "-I DIR names a folder to look in");
+}
+
+/* Parse a source; its includes come before it in the list. */
+static void load(Loader *l, Source *source)
+{
+    Node *root = source_tree(l->ds, source);
+    l->depth++;
+    for (uint32_t i = 0; i < root->nkid; i++)
+        if (root->kid[i]->kind == N_INCLUDE)
+            include(l, source, root->kid[i]->kid[0]);
+    l->depth--;
+    PUSH(l->arena, l->out->unit, l->out->nunit, ((Unit){source, root}));
+}
+
+/* ---- entry points ---- */
+
+static Status load_first(Diags *ds, const char *path, const char *real, const char *text, size_t bytes,
+                         IncludePath dirs, Units *out)
+{
+    Loader l = {.ds = ds, .arena = ds->arena, .path = dirs, .out = out};
+    *out = (Units){0};
+    if (real)
+        seen_before(&l, real);
+    Source *source = add_source(&l, path, real, text, bytes, NOWHERE);
+    if (source)
+        load(&l, source);
+    return OK;
+}
+
+Status parse_file(Diags *ds, const char *path, IncludePath dirs, Units *out)
+{
+    bool standard_input = strcmp(path, "-") == 0;
+    size_t bytes = 0;
+    *out = (Units){0};
+    const char *text = standard_input ? read_stream(ds->arena, stdin, &bytes) : read_file(ds->arena, path, &bytes);
+    if (!text) {
+        fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(errno));
+        return ERR_IO;
+    }
+    return load_first(ds, standard_input ? "<stdin>" : path, standard_input ? NULL : resolve(ds->arena, path), text,
+                      bytes, dirs, out);
+}
+
+Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath dirs, Units *out)
+{
+    return load_first(ds, name, NULL, text, bytes, dirs, out);
+}

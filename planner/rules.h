@@ -1,0 +1,17 @@
+#ifndef PLANNER_RULES_H
+#define PLANNER_RULES_H
+/* What the rules decide, checked against what this version can do. */
+#include "planner/planner.h"
+
+typedef struct Decisions {
+    uint32_t    device;               /* number in the cluster */
+    int64_t     microbatches;         /* 0: open */
+    Span        microbatches_at;
+    const char *schedule;
+    int64_t     bucket;               /* bytes */
+} Decisions;
+
+/* Every rule either takes effect or is refused by name. */
+Status rules_decide(Diags *, const PlanRequest *, Decisions *out);
+
+#endif

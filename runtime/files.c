@@ -1,0 +1,137 @@
+/* Files: see files.h. */
+#include "runtime/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static Status complain(const char *what, const char *path, int reason)
+{
+    fprintf(stderr, "error: cannot %s '%s': %s\n", what, path, strerror(reason));
+    return ERR_IO;
+}
+
+/* ---- reading ---- */
+
+Status file_map(const char *path, const void **map, size_t *bytes)
+{
+    struct stat st;
+    *map = NULL;
+    *bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return complain("open", path, errno);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        int reason = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        close(fd);
+        return complain("read", path, reason);
+    }
+    void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    int reason = errno;
+    close(fd);
+    if (p == MAP_FAILED)
+        return complain("map", path, reason);
+    *map = p;
+    *bytes = (size_t)st.st_size;
+    return OK;
+}
+
+void file_unmap(const void *map, size_t bytes)
+{
+    if (map)
+        munmap((void *)(uintptr_t)map, bytes);
+}
+
+/* ---- writing ---- */
+
+static void note_failure(Writer *w, const char *call)
+{
+    if (!w->error) {
+        w->error = errno ? errno : EIO;
+        w->failed = call;
+    }
+}
+
+Status writer_open(Arena *a, Writer *w, const char *path)
+{
+    *w = (Writer){.path = path, .temporary = arena_printf(a, "%s.tmp", path)};
+    w->folder = arena_strdup(a, dirname(arena_strdup(a, path)));
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0)
+        return complain("create", w->temporary, errno);
+    w->state = XXH3_createState();
+    XXH3_64bits_reset(w->state);
+    return OK;
+}
+
+void writer_put(Writer *w, const void *data, size_t bytes)
+{
+    XXH3_64bits_update(w->state, data, bytes);
+    w->bytes += bytes;
+    const char *p = data;
+    while (bytes && !w->error) {
+        ssize_t n = write(w->fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            note_failure(w, "write");
+            return;
+        }
+        p += n;
+        bytes -= (size_t)n;
+    }
+}
+
+Status folder_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return complain("open", path, errno);
+    int bad = fsync(fd), reason = errno;
+    close(fd);
+    return bad ? complain("sync", path, reason) : OK;
+}
+
+Status writer_close(Writer *w)
+{
+    w->hash = XXH3_64bits_digest(w->state);
+    XXH3_freeState(w->state);
+    w->state = NULL;
+    if (!w->error && fsync(w->fd) != 0)
+        note_failure(w, "sync");
+    if (close(w->fd) != 0)
+        note_failure(w, "close");
+    if (!w->error && rename(w->temporary, w->path) != 0)
+        note_failure(w, "rename");
+    if (w->error) {
+        unlink(w->temporary);
+        fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->path, (unsigned long long)w->bytes,
+                strerror(w->error));
+        return ERR_IO;
+    }
+    return folder_sync(w->folder);
+}
+
+Status folder_make(Arena *a, const char *path)
+{
+    char *p = arena_strdup(a, path);
+    for (char *s = p + 1; *s; s++)
+        if (*s == '/') {
+            *s = 0;
+            if (mkdir(p, 0777) != 0 && errno != EEXIST)
+                return complain("make folder", p, errno);
+            *s = '/';
+        }
+    if (mkdir(p, 0777) != 0 && errno != EEXIST)
+        return complain("make folder", p, errno);
+    struct stat st;
+    if (stat(p, &st) != 0 || !S_ISDIR(st.st_mode))
+        return complain("make folder", p, ENOTDIR);
+    return OK;
+}

@@ -1,0 +1,84 @@
+/* Log: JSON lines for machines, a status line for people on a terminal. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Status log_open(Log *l, const char *path, int64_t steps)
+{
+    *l = (Log){.terminal = isatty(STDERR_FILENO), .steps = steps, .started = seconds_now()};
+    if (!path)
+        return OK;
+    l->file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    if (!l->file) {
+        fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(errno));
+        return ERR_IO;
+    }
+    setvbuf(l->file, l->buffer, _IOFBF, sizeof l->buffer);
+    return OK;
+}
+
+/* A line that did not reach the file is a failure now, not at the end. */
+static Status written(Log *l)
+{
+    if (fflush(l->file) == 0 && !ferror(l->file))
+        return OK;
+    fprintf(stderr, "error: cannot write the log: %s\n", strerror(errno));
+    return ERR_IO;
+}
+
+static void status_line(const Log *l, const StepReport *s)
+{
+    double rate = s->step > 0 ? (seconds_now() - l->started) / (double)s->step : 0;
+    long left = (long)(rate * (double)(l->steps - s->step));
+    fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f tokens/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step,
+            (long long)l->steps, s->loss, (double)s->tokens / s->seconds, 100 * s->mfu, left / 60, left % 60);
+}
+
+Status log_step(Log *l, const StepReport *s)
+{
+    if (l->terminal)
+        status_line(l, s);
+    if (!l->file)
+        return OK;
+    fprintf(l->file, "{\"step\": %lld, \"loss\": %.17g, \"grad_norm\": %.17g, \"lr\": %.17g, \"tokens\": %lld, "
+            "\"seconds\": %.9g, \"tokens_per_s\": %.6g, \"mfu\": %.6g}\n", (long long)s->step, s->loss, s->norm, s->lr,
+            (long long)s->tokens, s->seconds, (double)s->tokens / s->seconds, s->mfu);
+    return written(l);
+}
+
+Status log_eval(Log *l, int64_t step, double loss)
+{
+    if (l->terminal)
+        fprintf(stderr, "\r\033[K");
+    fprintf(stderr, "step %lld: held-out loss %.4f\n", (long long)step, loss);
+    if (!l->file)
+        return OK;
+    fprintf(l->file, "{\"step\": %lld, \"eval_loss\": %.17g}\n", (long long)step, loss);
+    return written(l);
+}
+
+Status log_close(Log *l)
+{
+    if (l->terminal)
+        fprintf(stderr, "\r\033[K");
+    Status s = OK;
+    if (l->file) {
+        s = written(l);
+        if (l->file == stdout)
+            setvbuf(stdout, NULL, _IOLBF, 0);
+        else if (fclose(l->file) != 0)
+            s = ERR_IO;
+    }
+    l->file = NULL;
+    return s;
+}

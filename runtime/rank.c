@@ -1,0 +1,208 @@
+/* Rank: a program bound to memory and kernels, and the execution of its calls. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime/guard.h"
+#include "runtime/runtime.h"
+
+/* ---- binding ---- */
+
+void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
+{
+    const Tensor *t = &r->program->tensor[id.i];
+    const Buffer *b = &r->program->buffer[t->buffer.i];
+    uint32_t s = b->by_micro ? micro : slot;
+    assert(s < b->slots && "a call names a slot its buffer does not have");
+    return r->map.base + b->offset + (int64_t)s * b->bytes + t->at;
+}
+
+static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
+{
+    *shape = has_tensor(id) ? &r->program->tensor[id.i] : NULL;
+    *at = has_tensor(id) ? rank_at(r, id, 0, 0) : NULL;
+}
+
+static void bind_instr(Rank *r, uint32_t i)
+{
+    const Instr *in = &r->program->instr[i];
+    KCall *c = &r->call[i];
+    c->in = in;
+    c->team = r->team;
+    c->step = &r->step;
+    for (uint32_t k = 0; k < in->narg; k++)
+        bind_tensor(r, in->arg[k], &c->argt[k], &c->arg[k]);
+    for (uint32_t k = 0; k < in->nout; k++)
+        bind_tensor(r, in->out[k], &c->outt[k], &c->out[k]);
+    c->work = has_tensor(in->workspace) ? rank_at(r, in->workspace, 0, 0) : NULL;
+}
+
+static Status find_kernels(Rank *r)
+{
+    const Program *p = r->program;
+    Status status = OK;
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        r->kernel[i] = kernel_find(p->instr[i].op, p->precision.compute, r->isa);
+        if (r->kernel[i])
+            continue;
+        fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' in %s\n", p->instr[i].path,
+                op_info[p->instr[i].op].name, dtype_name(p->precision.compute));
+        status = ERR_REJECT;
+    }
+    return status;
+}
+
+/* Run every procedure once on zeroed memory: libraries generate code and reserve
+ * their buffers for these very shapes before step 0. */
+static void warm(Rank *r)
+{
+    r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
+                      .optimizer = &r->optimizer};
+    for (uint32_t i = 0; i < r->program->nproc; i++)
+        rank_call(r, &(Call){.proc = i});
+}
+
+Status rank_open(Rank *r, Arena *a, const Program *p, Isa isa)
+{
+    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
+    r->call = NEWN(a, KCall, p->ninstr);
+    r->kernel = NEWN(a, Kernel, p->ninstr);
+    TRY(find_kernels(r));
+    TRY(map_open(&r->map, p->map_bytes[PART_PRIVATE]));
+    r->team = team_new(p->threads);
+    if (!r->team) {
+        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
+        rank_close(r);
+        return ERR_DEVICE;
+    }
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        bind_instr(r, i);
+    guard_open(r);
+    warm(r);
+    return OK;
+}
+
+void rank_close(Rank *r)
+{
+    guard_close(r);
+    if (r->team)
+        team_free(r->team);
+    map_close(&r->map);
+    *r = (Rank){0};
+}
+
+/* ---- start values ---- */
+
+static void zero_tensor(const Rank *r, TensorId id)
+{
+    if (has_tensor(id))
+        memset(rank_at(r, id, 0, 0), 0, (size_t)tensor_bytes(&r->program->tensor[id.i]));
+}
+
+static void fill_tensor(const Rank *r, TensorId id, const State *s, uint64_t seed)
+{
+    const Tensor *t = &r->program->tensor[id.i];
+    void *at = rank_at(r, id, 0, 0);
+    if (t->dtype == DT_f64)
+        init_fill_f64(&s->init, s->path, seed, 0, tensor_elements(t), at);
+    else
+        init_fill_f32(&s->init, s->path, seed, 0, tensor_elements(t), at);
+}
+
+void rank_init(Rank *r, uint64_t seed)
+{
+    r->step.seed = seed;
+    for (uint32_t i = 0; i < r->program->nstate; i++) {
+        const State *s = &r->program->state[i];
+        fill_tensor(r, s->weight, s, seed);
+        if (has_tensor(s->master) && s->master.i != s->weight.i)
+            fill_tensor(r, s->master, s, seed);
+        zero_tensor(r, s->gradient);
+        zero_tensor(r, s->moment[0]);
+        zero_tensor(r, s->moment[1]);
+    }
+}
+
+/* ---- execution ---- */
+
+static void move(const Rank *r, TensorId id, const Call *call, void **at)
+{
+    if (has_tensor(id))
+        *at = rank_at(r, id, call->slot, call->micro);
+}
+
+/* The prepared call, moved to this slot and micro-batch. */
+static KCall call_on(const Rank *r, uint32_t i, const Call *call)
+{
+    KCall c = r->call[i];
+    for (uint32_t k = 0; k < c.in->narg; k++)
+        move(r, c.in->arg[k], call, &c.arg[k]);
+    for (uint32_t k = 0; k < c.in->nout; k++)
+        move(r, c.in->out[k], call, &c.out[k]);
+    return c;
+}
+
+/* Copy a watched value that was just made into its global tensor;
+ * micro-batches follow each other along the batch axis, which is the first. */
+static void copy_watched(const Rank *r, const KCall *c)
+{
+    for (uint32_t k = 0; k < c->in->nout; k++)
+        for (uint32_t w = 0; w < r->nwatch; w++) {
+            const Watch *watch = &r->watch[w];
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i)
+                continue;
+            const Tensor *t = c->outt[k];
+            int64_t bytes = tensor_bytes(t);
+            bool cut = t->rank > 0 && t->axis[0].micro;
+            memcpy(watch->to + (cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
+        }
+}
+
+void rank_call(Rank *r, const Call *call)
+{
+    const Proc *proc = &r->program->proc[call->proc];
+    r->step.micro = call->micro;
+    for (uint32_t i = proc->first; i < proc->end; i++) {
+        KCall c = call_on(r, i, call);
+        guard_before(r, i, call);
+        r->kernel[i](&c);
+        if (r->nwatch)
+            copy_watched(r, &c);
+        guard_after(r, i, call);
+    }
+}
+
+/* The first call of each procedure in a step opens its accumulation window. */
+void rank_train(Rank *r)
+{
+    const Program *p = r->program;
+    KStep *s = &r->step;
+    s->samples = p->batch;
+    s->optimizer = &r->optimizer;
+    s->lr = learning_rate(&r->optimizer, s->step);
+    s->correction1 = 1 - pow(r->optimizer.beta1, (double)(s->step + 1));
+    s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
+    for (uint32_t i = 0; i < p->ncall; i++) {
+        s->first = p->call[i].micro == 0;
+        rank_call(r, &p->call[i]);
+    }
+    s->step++;
+}
+
+double rank_scalar(const Rank *r, TensorId id)
+{
+    const void *at = rank_at(r, id, 0, 0);
+    return r->program->tensor[id.i].dtype == DT_f64 ? *(const double *)at : (double)*(const float *)at;
+}
+
+double learning_rate(const Optimizer *o, int64_t done)
+{
+    int64_t t = done + 1;
+    if (o->warmup > 0 && t <= o->warmup)
+        return o->lr * (double)t / (double)o->warmup;
+    if (o->decay == DECAY_NONE || o->steps <= o->warmup)
+        return o->lr;
+    double x = t >= o->steps ? 1 : (double)(t - o->warmup) / (double)(o->steps - o->warmup);
+    double shape = o->decay == DECAY_COSINE ? 0.5 * (1 + cos(acos(-1.0) * x)) : 1 - x;
+    return o->min_lr + (o->lr - o->min_lr) * shape;
+}

@@ -1,0 +1,174 @@
+#ifndef RUNTIME_RUNTIME_H
+#define RUNTIME_RUNTIME_H
+/* Runtime: executes a Program.  It sees programs and kernels only, never a model
+ * file or a plan.
+ *
+ * A Rank is a Program bound to memory: the map its ledger describes, one KCall
+ * per instruction prepared before step 0, a team of threads.  A Run is what
+ * `prun` does with a rank: data in, steps, evaluation, checkpoints, a log.
+ * Nothing is mapped, unmapped or allocated by our code between step 1 and the
+ * last step. */
+#include <stdio.h>
+
+#include "base/status.h"
+#include "ir/program.h"
+#include "kernels/kernel.h"
+
+/* ---- map.c: the memory of a rank, exactly what the ledger says ---- */
+
+typedef struct Map {
+    char   *base;                     /* page-aligned; NULL: not mapped */
+    int64_t bytes;                    /* of the ledger; the mapping is rounded up to pages */
+    int64_t huge;                     /* bytes that lie in huge pages after touching */
+} Map;
+
+/* Map, ask for huge pages, touch every page.  Zeroed. */
+Status map_open(Map *, int64_t bytes);
+void   map_close(Map *);
+
+/* ---- rank.c: a program bound to memory and kernels ---- */
+
+typedef struct Rank {
+    const Program *program;
+    Arena         *arena;
+    Map            map;               /* the private part */
+    Team          *team;
+    Isa            isa;
+    KCall         *call;              /* one per instruction; addresses are of slot 0 */
+    Kernel        *kernel;            /* one per instruction */
+    KStep          step;
+    Optimizer      optimizer;         /* the program's, with --set applied */
+    struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
+} Rank;
+
+/* A value to be copied out whenever it is made: `to` takes the whole global tensor. */
+typedef struct Watch { TensorId tensor; char *to; } Watch;
+
+/* Map memory, find kernels, start the team, warm the kernels' libraries at the
+ * program's shapes.  An op without a kernel is ERR_REJECT, named. */
+Status rank_open(Rank *, Arena *, const Program *, Isa);
+void   rank_close(Rank *);
+/* Fill all weights from the seed, zero moments and gradients. */
+void   rank_init(Rank *, uint64_t seed);
+/* Address of a tensor, in a micro-batch's slot of its buffer. */
+void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
+/* Execute one call: all instructions of a procedure on one slot and micro-batch.
+ * rank->step.first says whether it opens an accumulation window. */
+void   rank_call(Rank *, const Call *);
+/* One optimizer step over the batch lying in the input buffers; step.step is the
+ * number of steps done before.  Loss and norm are read with rank_scalar(). */
+void   rank_train(Rank *);
+double rank_scalar(const Rank *, TensorId);
+
+/* Learning rate of the step after `done` steps (linear warm-up over steps
+ * 1..warmup, then the decay, ending at min_lr at step `steps`). */
+double learning_rate(const Optimizer *, int64_t done);
+
+/* ---- data.c: batches ---- */
+
+typedef struct Data Data;
+
+/* Open the SPECs of --data (or --eval) for the program's inputs; `spec` is a list
+ * of n.  Everything that can be wrong with the files is found here: sizes against
+ * headers, ids against extents (a stream over the file), too few samples. */
+Status  data_open(Arena *, const Program *, const char *const *spec, uint32_t n, uint64_t seed, Data **out);
+void    data_close(Data *);
+int64_t data_samples(const Data *);                  /* in one epoch; -1: endless (random) */
+/* Write global samples first..first+n of the stream into the input tensors at
+ * batch rows row..row+n.  Sample k of the stream is sample (k mod N) of epoch
+ * (k / N), epochs permuted by the seed when `shuffled`. */
+void    data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
+/* Mark batch rows row..row+n as absent (LABEL_PAD labels, zero inputs). */
+void    data_pad(const Data *, const Rank *, int64_t n, int64_t row);
+/* Number in the files of stream sample k: for --dump samples. */
+int64_t data_sample_number(const Data *, int64_t k, bool shuffled);
+
+/* ---- safetensors.c ---- */
+
+typedef struct STensor { const char *name; DType dtype; uint8_t rank; int64_t extent[MAX_RANK]; const void *data; int64_t bytes; } STensor;
+typedef struct SFile { STensor *tensor; uint32_t ntensor; void *map; size_t map_bytes; const char *path; } SFile;
+/* Map a file; every size and offset is checked. Tensor data point into the map. */
+Status sfile_open(Arena *, const char *path, SFile *out);
+void   sfile_close(SFile *);
+const STensor *sfile_find(const SFile *, const char *name);
+/* Write through a temporary name, fsync, rename. */
+Status sfile_write(Arena *, const char *path, const STensor *, uint32_t n);
+/* The same, and the file's length and XXH3. */
+Status sfile_write_hashed(Arena *, const char *path, const STensor *, uint32_t n, uint64_t *bytes, uint64_t *hash);
+
+/* ---- checkpoint.c ---- */
+
+/* What a run must remember beside tensors. */
+typedef struct Progress {
+    int64_t  step;                    /* optimizer steps done */
+    int64_t  samples;                 /* of the training stream consumed */
+    uint64_t seed;
+    const char *model;
+} Progress;
+
+/* A checkpoint is DIR/step-NNNNNNNN/ with weights.safetensors, moments.safetensors
+ * (names PATH.exp_avg ..., as PyTorch calls them) and state.json: the Progress, the
+ * optimizer's settings, and the length and XXH3 of both files, under a check sum of
+ * its own.  DIR/latest names the newest complete one and is written last; every
+ * write is durable before the next begins, so a crash at any moment leaves the
+ * checkpoint before it. */
+
+/* Claim DIR for this run: a second run into it is refused.  *fd is closed by the caller. */
+Status checkpoint_lock(Arena *, const char *dir, int *fd);
+/* Save; then remove all but the newest `keep`. */
+Status checkpoint_save(const Rank *, const char *dir, int keep, const Progress *);
+/* Progress of the newest complete checkpoint of DIR (or of DIR itself, if it is
+ * one), and its folder.  Incomplete leftovers are named on stderr and ignored. */
+Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
+/* Its tensors into the rank; refuses, by name, whatever does not match. */
+Status checkpoint_load(Arena *, Rank *, const char *folder);
+
+/* ---- run.c: the training loop ---- */
+
+/* One --dump KIND@STEP=FILE: weights and moments as they are after STEP steps,
+ * grads and values as step STEP (1, 2, ...) made them, samples as it read them. */
+typedef struct DumpSpec { const char *kind, *path; int64_t step; } DumpSpec;
+
+/* Check the specs against the program and make room for watched values. */
+Status dump_prepare(Arena *, Rank *, const DumpSpec *, uint32_t n);
+/* Write those due after step.step steps. */
+Status dump_write(Arena *, const Rank *, const Data *, const DumpSpec *, uint32_t n, int64_t samples);
+
+/* ---- settings.c: --set KEY=VALUE on the optimizer ---- */
+
+Status settings_apply(Optimizer *, const char *const *set, uint32_t n);
+
+/* ---- log.c: what a run says while it runs ---- */
+
+typedef struct Log {
+    FILE   *file;                     /* JSON lines; NULL: none */
+    char    buffer[8192];             /* the file's, so that stdio allocates nothing */
+    bool    terminal;                 /* a status line on stderr */
+    int64_t steps;                    /* planned, for the ETA */
+    double  started;                  /* seconds, monotonic */
+} Log;
+
+typedef struct StepReport { int64_t step, tokens; double loss, norm, lr, seconds, mfu; } StepReport;
+
+Status log_open(Log *, const char *path, int64_t steps);     /* path NULL: no file; "-": standard output */
+Status log_step(Log *, const StepReport *);
+Status log_eval(Log *, int64_t step, double loss);
+Status log_close(Log *);
+double seconds_now(void);             /* monotonic */
+
+typedef struct RunOptions {
+    const char *const *data;  uint32_t ndata;
+    const char *const *eval;  uint32_t neval;
+    int64_t     eval_every, save_every, keep, steps; /* 0: not given */
+    uint64_t    seed;
+    bool        seed_given;           /* a resumed run keeps its seed; another one given is refused */
+    const char *save, *resume, *log;                 /* NULL: not given */
+    const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
+    DumpSpec   *dump;         uint32_t ndump;
+    Isa         isa;
+} RunOptions;
+
+/* Train, or run forward once over the data when the program has no loss. */
+Status run(Arena *, const Program *, const RunOptions *);
+
+#endif

@@ -1,0 +1,86 @@
+/* Settings: the optimizer's numbers that a run may replace. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/runtime.h"
+
+typedef enum SettingType { SET_REAL, SET_COUNT, SET_DECAY } SettingType;
+typedef struct Setting { const char *name; SettingType type; size_t at; double least, below; } Setting;
+
+#define FIELD(f) offsetof(Optimizer, f)
+static const Setting settings[] = {
+    {"lr", SET_REAL, FIELD(lr), 0, 1e9},           {"beta1", SET_REAL, FIELD(beta1), 0, 1},
+    {"beta2", SET_REAL, FIELD(beta2), 0, 1},       {"eps", SET_REAL, FIELD(eps), 0, 1e9},
+    {"clip", SET_REAL, FIELD(clip), 0, 1e300},     {"weight_decay", SET_REAL, FIELD(weight_decay), 0, 1e9},
+    {"min_lr", SET_REAL, FIELD(min_lr), 0, 1e9},   {"momentum", SET_REAL, FIELD(momentum), 0, 1},
+    {"warmup", SET_COUNT, FIELD(warmup), 0, 1e15}, {"steps", SET_COUNT, FIELD(steps), 0, 1e15},
+    {"decay", SET_DECAY, FIELD(decay), 0, 0},
+};
+enum { NSETTINGS = sizeof settings / sizeof *settings };
+
+static Status bad(const char *text, const char *expected)
+{
+    fprintf(stderr, "error: --set '%s': expected %s\n", text, expected);
+    return ERR_USAGE;
+}
+
+static Status unknown(const char *text, size_t n)
+{
+    const char *pool[NSETTINGS];
+    for (size_t i = 0; i < NSETTINGS; i++)
+        pool[i] = settings[i].name;
+    char name[64] = "";
+    memcpy(name, text, n < sizeof name ? n : sizeof name - 1);
+    const char *near = nearest_name(name, pool, NSETTINGS);
+    fprintf(stderr, "error: --set '%s': the optimizer has no setting '%s'%s%s%s\n", text, name,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return ERR_USAGE;
+}
+
+static Status set_decay(Optimizer *o, const char *text, const char *value)
+{
+    static const char *const names[] = {"none", "cosine", "linear"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(value, names[i]) == 0) {
+            o->decay = (DecayKind)i;
+            return OK;
+        }
+    return bad(text, "'cosine', 'linear' or 'none'");
+}
+
+static Status set_one(Optimizer *o, const char *text)
+{
+    size_t n = strcspn(text, "=");
+    if (!text[n] || !n || !text[n + 1])
+        return bad(text, "KEY=VALUE");
+    for (size_t i = 0; i < NSETTINGS; i++) {
+        const Setting *s = &settings[i];
+        if (strlen(s->name) != n || strncmp(s->name, text, n) != 0)
+            continue;
+        if (s->type == SET_DECAY)
+            return set_decay(o, text, text + n + 1);
+        char *end;
+        double v = strtod(text + n + 1, &end);
+        if (*end || !(v >= s->least && v < s->below) || (s->type == SET_COUNT && v != (double)(int64_t)v)) {
+            char range[96];
+            snprintf(range, sizeof range, "a %s of at least %g and below %g", s->type == SET_COUNT ? "whole number" : "number",
+                     s->least, s->below);
+            return bad(text, range);
+        }
+        if (s->type == SET_COUNT)
+            *(int64_t *)(void *)((char *)o + s->at) = (int64_t)v;
+        else
+            *(double *)(void *)((char *)o + s->at) = v;
+        return OK;
+    }
+    return unknown(text, n);
+}
+
+Status settings_apply(Optimizer *o, const char *const *set, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        TRY(set_one(o, set[i]));
+    return OK;
+}

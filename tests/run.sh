@@ -1,0 +1,65 @@
+#!/bin/bash
+# run.sh [PATTERN] -- run the tests whose name contains PATTERN (default: all), on
+# all cores, one line per test, failures with their output, and a closing line.
+#
+#   unit/NAME      a program of tests/unit; each of its cmocka tests counts
+#   script/NAME    tests/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
+#   golden/FILE    a case below tests/golden, once per build (see one.sh)
+#
+# UPDATE=1 rewrites the .expect files instead of comparing with them.
+# TESTS is the folder the tests are in; only the runner's own test sets it.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+export TOP=$PWD TESTS=${TESTS:-$PWD/tests} LC_ALL=C TZ=UTC
+export ASAN=$TOP/build/asan CLANG=$TOP/build/clang RELEASE=$TOP/build/release
+export ASAN_OPTIONS=detect_leaks=1:exitcode=86 UBSAN_OPTIONS=print_stacktrace=1:exitcode=86
+# An own BLAS setting of the caller must not reach the tests.
+unset MAKEFLAGS MFLAGS MAKELEVEL NO_COLOR
+
+variants=asan
+[ -n "${UPDATE:-}" ] || variants="asan clang ${CHECK_ALL:+release}"
+
+scripts() {
+    local f
+    for f in "$TESTS"/*.sh ${CHECK_ALL:+"$TESTS"/slow/*.sh}; do
+        case ${f##*/} in run.sh | one.sh | '*.sh') ;; *) echo "script ${f#"$TESTS"/}" ;; esac
+    done
+}
+
+units() {
+    local f
+    for f in "$TESTS"/unit/test_*.c; do
+        [ -f "$f" ] && echo "unit $(basename "$f" .c)"
+    done
+}
+
+# A case is a file whose first line says what to run.
+goldens() {
+    [ -d "$TESTS/golden" ] || return
+    find "$TESTS/golden" -type f ! -name '*.expect' -print0 | sort -z |
+        xargs -0 -r awk 'FNR == 1 && /^# run: / { print FILENAME } { nextfile }' |
+        while read -r f; do
+            for v in $variants; do echo "golden ${f#"$TESTS"/golden/} $v"; done
+        done
+}
+
+export RESULTS
+RESULTS=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX")
+trap 'rm -rf "$RESULTS"' EXIT
+: >"$RESULTS/verdicts"
+
+{ scripts; units; goldens; } | sed 's| |/|' | grep -F -- "${1:-}" |
+    xargs -r -d '\n' -P "$(nproc)" -n 1 "$TOP/tests/one.sh"
+
+count() { grep -c "^$1\$" "$RESULTS/verdicts"; }
+passed=$(count ok) failed=$(count FAIL) skipped=$(count skip)
+if [ $((passed + failed)) -eq 0 ]; then
+    echo "no test matches '${1:-}'"
+    failed=1
+fi
+if [ "$skipped" -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ "$failed" -eq 0 ]

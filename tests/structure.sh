@@ -1,0 +1,99 @@
+#!/bin/bash
+# The shape of the source tree: who includes whom, sizes, unfinished marks, folders.
+cd "$TOP" || exit 2
+folders="base ir frontend planner codegen kernels runtime cli"
+present=$(for d in $folders; do [ -d "$d" ] && echo "$d"; done)
+
+# verdict NAME PROBLEMS: one test; it passes when the text of problems is empty.
+verdict() {
+    if [ -z "$2" ]; then echo "ok $1"; else printf '%s\n' "$2"; echo "not ok $1"; fi
+}
+
+sources() { find $present tests bench -name '*.[chly]' -o -name '*.def' | sort; }
+
+# The folders whose headers a folder may include, beside its own (DESIGN, section 2).
+allowed() {
+    case $1 in
+    base) echo base ;;
+    ir) echo ir base ;;
+    frontend | codegen | kernels) echo "$1" ir base ;;
+    planner) echo planner codegen ir base ;;
+    runtime) echo runtime codegen kernels ir base ;;
+    cli) echo $folders ;;
+    esac
+}
+
+includes() {
+    local d
+    for d in $present; do
+        grep -rnE '^ *# *include *"' "$d" --include='*.[chly]' --include='*.def' |
+            sed -E 's/^([^:]*:[0-9]+):.*"([^"]*)".*/\1 \2/' |
+            while read -r where path; do
+                case " $(allowed "$d") " in
+                *" ${path%%/*} "*) ;;
+                *) echo "$where: $d/ must not include \"$path\"" ;;
+                esac
+            done
+    done
+}
+
+# Lengths, in lines, above a limit: "NAME LENGTH" a line.
+file_lengths() { sources | xargs -r wc -l | awk -v limit="$1" '$2 != "total" && $1 > limit { print $2, $1 }'; }
+
+# The folders hold no generated source.
+function_lengths() {
+    sources | grep '\.[ch]$' | ctags -L - --kinds-C=f --fields=+ne -f - 2>/dev/null |
+        sed -nE 's/^([^\t]*)\t([^\t]*)\t.*\tline:([0-9]+).*\tend:([0-9]+).*/\1 \2 \3 \4/p' |
+        awk -v limit="$1" '$4 - $3 + 1 > limit { print $2 ":" $3 ":" $1, $4 - $3 + 1 }'
+}
+
+# lengths NAME COUNTER LIMIT WISH: fails above the limit; names what is above the wish.
+lengths() {
+    local long
+    long=$($2 "$4" | paste -sd ';')
+    verdict "$1 above $3 lines${long:+ (above $4: $long)}" "$($2 "$3")"
+}
+
+unfinished() {
+    grep -rnwE 'TO''DO|FIX''ME|XX''X|HA''CK' $present tests bench docs models Makefile README.md .ci \
+        --exclude='*.expect' 2>/dev/null
+}
+
+no_blas() {
+    ldd "$1/pplan" | grep -E 'dnnl|blas|lapack' | sed "s|^|${1##*/}/pplan links |"
+}
+
+readmes() {
+    local d
+    for d in $present models tests bench docs; do
+        [ -f "$d/README.md" ] || echo "$d/ has no README.md"
+    done
+}
+
+top_level() {
+    local d
+    for d in $(find . -mindepth 1 -maxdepth 1 -type d ! -name .git ! -name build ! -name shared -printf '%f\n' | sort); do
+        case " $folders models tests bench docs .ci " in
+        *" $d "*) ;;
+        *) echo "$d/ is not one of the project's folders" ;;
+        esac
+    done
+}
+
+verdict "includes follow the layers" "$(includes)"
+lengths "no file" file_lengths 1000 600
+if command -v ctags >/dev/null; then
+    lengths "no function" function_lengths 100 75
+else
+    echo "skip no function above 100 lines (no ctags)"
+fi
+verdict "no unfinished marks" "$(unfinished)"
+verdict "every folder has a README" "$(readmes)"
+verdict "no folder beside the known ones" "$(top_level)"
+for build in "$ASAN" "$CLANG" "$RELEASE"; do
+    if [ -x "$build/pplan" ]; then
+        verdict "pplan links no BLAS (${build##*/})" "$(no_blas "$build")"
+    else
+        verdict "pplan links no BLAS (${build##*/})" "$build/pplan is not built"
+    fi
+done
