@@ -12,7 +12,7 @@ typedef enum TermKind {
     TERM_INT, TERM_REAL, TERM_BOOL, TERM_STRING, TERM_DTYPE, TERM_NONE, TERM_AUTO,
     TERM_QUANTITY,                    /* a number with a unit; machines only */
     TERM_DIM, TERM_TENSOR,
-    TERM_ROUTE,                       /* what a router makes: gates and probabilities */
+    TERM_ROUTE,                       /* what a router makes; only the ops of sparse layers take it */
     TERM_LIST,
     TERM_TUPLE,                       /* the values of a block that returns several */
     TERM_INIT,                        /* an initialiser, such as normal(0.02) */
@@ -27,8 +27,7 @@ struct Term {
     double      f;                    /* REAL, QUANTITY (in the unit's base), INT */
     const char *s;                    /* STRING */
     DimId       dim;                  /* DIM */
-    ValueId     value;                /* TENSOR; the gates of a ROUTE */
-    ValueId     prob;                 /* ROUTE: probability of every expert */
+    ValueId     value;                /* TENSOR, ROUTE */
     const Init *init;                 /* INIT, without its fans */
     Term       *item;                 /* LIST, TUPLE */
     uint32_t    nitem;
@@ -47,7 +46,7 @@ typedef struct Symbol {
 /* The names of one model or block body; rounds of a repeat share them. */
 typedef struct Names {
     Symbol  *symbol;                  /* in order of declaration: a round's own come last */
-    uint32_t nsymbol;
+    uint32_t nsymbol, cap;
     bool     unsure;                  /* a mistake may have hidden declarations: unknown names are poison */
 } Names;
 
@@ -110,7 +109,8 @@ typedef struct Elab {
 enum {
     DEPTH_LIMIT = 400,                /* nested expressions and block calls */
     OPS_LIMIT = 200 * 1000,           /* ops, weights or dims of a graph */
-    STEPS_LIMIT = 20 * 1000 * 1000,
+    ROUNDS_LIMIT = 100 * 1000,        /* of one repeat */
+    STEPS_LIMIT = 4 * 1000 * 1000,    /* statements and expressions evaluated */
 };
 #define EXTENT_LIMIT   ((int64_t)1 << 40)
 #define ELEMENTS_LIMIT ((int64_t)1 << 56)    /* of one value and of all together: bytes fit 63 bits */
@@ -135,7 +135,8 @@ uint64_t value_from(Elab *, ValueId);                /* overrides its extents de
 /* ---- scope.c: names, dims and paths ---- */
 
 Scope  *scope_new(Elab *, ScopeKind, const char *path);
-Scope  *scope_round(Elab *, const Scope *, const char *path);   /* the same names, own instances */
+/* A round of a repeat: the same names, instances of its own. */
+Scope   scope_round(const Scope *, const char *path);
 Symbol *scope_find(const Scope *, const char *name);
 /* The symbol a node names, or NULL with a message (none when names are unsure). */
 Symbol *scope_lookup(Elab *, const Scope *, const Node *name);
@@ -214,6 +215,8 @@ void    op_set(OpSpec *, const char *attr, Attr);
 void    op_give(OpSpec *, const DimId *axis, int rank, DType);
 ValueId emit(Elab *, OpSpec *);
 DType   float_dtype(Elab *, const ValueId *, int n); /* the dtype float operands are brought to */
+/* v as dtype: v itself when it is. */
+ValueId emit_cast(Elab *, ValueId, DType, Span at);
 /* x with its axes in this order: x itself when they are. */
 ValueId emit_order(Elab *, const Scope *, ValueId, const DimId *axis, const char *base, Span at);
 ValueId emit_sum(Elab *, const Scope *, ValueId, const DimId *over, int nover, bool mean, const char *base, Span at);
@@ -247,8 +250,8 @@ typedef struct Actuals { Actual *v; uint32_t n; } Actuals;
 
 /* Evaluate a call; `piped` is the value from the left of '|>' with its node, or NULL. */
 Term call_eval(Elab *, Scope *, const Node *call, const Actual *piped, const char *variable);
-Term block_call(Elab *, Scope *, const Node *call, const Node *block, Actuals, const char *instance, Span at);
-const char *nth(Elab *, uint32_t n);                 /* "3rd" */
+/* Expand a block as instance `path`. */
+Term block_call(Elab *, const Node *call, const Node *block, Actuals, const char *path);
 
 /* ---- pattern.c: calls of ops against their signatures ---- */
 
@@ -288,6 +291,26 @@ bool op_owns_weights(OpKind);
 /* A formal's value brought to its kind (a whole number to a real, a number to a
  * fresh dim, an axis to a list of one); false with a message. */
 bool op_check_arg(Elab *, OpKind, int formal, Term *, Span at);
+
+/* ---- lower.c: what the signature alone does not say about an op.  The `before`
+ * and `after` of a row stand on both sides of call_bind(). ---- */
+
+bool before_rope(Call *);
+bool after_rope(Call *);
+bool after_attention(Call *);
+bool before_relative_bias(Call *);
+bool after_router(Call *);
+bool after_dispatch(Call *);
+bool before_conv2d(Call *);
+bool after_conv2d(Call *);
+bool before_cross_entropy(Call *);
+Term lower_linear(Call *);
+Term lower_matmul(Call *);
+Term lower_reduce(Call *);
+Term lower_rename(Call *);
+Term lower_merge(Call *);
+Term lower_concat(Call *);
+Term lower_cast(Call *);
 
 /* ---- stmt.c ---- */
 

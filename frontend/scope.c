@@ -16,11 +16,9 @@ Scope *scope_new(Elab *e, ScopeKind kind, const char *path)
     return s;
 }
 
-Scope *scope_round(Elab *e, const Scope *of, const char *path)
+Scope scope_round(const Scope *of, const char *path)
 {
-    Scope *s = NEW(e->arena, Scope);
-    *s = (Scope){.kind = of->kind, .names = of->names, .path = path, .nested = of->nested + 1, .rounds = of->rounds + 1};
-    return s;
+    return (Scope){.kind = of->kind, .names = of->names, .path = path, .nested = of->nested + 1, .rounds = of->rounds + 1};
 }
 
 Symbol *scope_find(const Scope *s, const char *name)
@@ -57,8 +55,13 @@ Symbol *scope_lookup(Elab *e, const Scope *s, const Node *name)
 
 static void add(Elab *e, Scope *s, const Node *name, SymbolKind kind, Term term)
 {
-    Symbol sym = {name->text, kind, term, name->at, name->at};
-    PUSH(e->arena, s->names->symbol, s->names->nsymbol, sym);
+    Names *all = s->names;
+    if (all->nsymbol == all->cap) {                  /* rounds shrink the array again: no PUSH */
+        uint32_t cap = all->cap ? 2 * all->cap : 16;
+        all->symbol = arena_grow(e->arena, all->symbol, sizeof(Symbol) * all->cap, sizeof(Symbol) * cap);
+        all->cap = cap;
+    }
+    all->symbol[all->nsymbol++] = (Symbol){name->text, kind, term, name->at, name->at};
 }
 
 void scope_declare(Elab *e, Scope *s, const Node *name, SymbolKind kind, Term term)

@@ -78,8 +78,10 @@ static ValueId append(Elab *e, const OpSpec *spec)
 }
 
 /* Each value is cast once to another dtype, however often it is used. */
-static ValueId cast_to(Elab *e, ValueId v, DType dtype, Span at)
+ValueId emit_cast(Elab *e, ValueId v, DType dtype, Span at)
 {
+    if (value_of(e->g, v)->dtype == dtype)
+        return v;
     while (e->ncast_of < e->g->nvalue)
         PUSH(e->arena, e->cast_of, e->ncast_of, NO_VALUE);
     ValueId old = e->cast_of[v.i];
@@ -103,7 +105,7 @@ ValueId emit(Elab *e, OpSpec *spec)
             continue;
         DType have = value_of(e->g, spec->arg[i])->dtype;
         if (have != dtype && dtype_is_float(have))
-            spec->arg[i] = cast_to(e, spec->arg[i], dtype, spec->at);
+            spec->arg[i] = emit_cast(e, spec->arg[i], dtype, spec->at);
         if (!has_value(spec->arg[i]))
             return NO_VALUE;
     }
