@@ -59,13 +59,20 @@ void grad_copy_attr(const Grad *c, OpSpec *s, const char *name)
     s->attr[op_attr_index(s->kind, name)] = *op_attr(&c->op, name);
 }
 
+/* Whether a path's last step is `name`. */
+static bool path_ends_with(const char *path, const char *name)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot + 1, name) == 0;
+}
+
 void grad_add_result_like(const Grad *c, OpSpec *s, int arg)
 {
     ValueId like = c->op.arg[arg];
     const Value *v = value_of(c->g, like);
     OutSpec *out = &s->out[s->nout++];
     *out = (OutSpec){.dtype = gradient_dtype(c, like), .rank = v->rank};
-    out->suffix = s->nout > 1 ? op_sig(s->kind)->result[s->nout - 1].name : NULL;
+    out->suffix = path_ends_with(s->path, op_arg(c->op.kind, arg)->name) ? NULL : op_arg(c->op.kind, arg)->name;
     memcpy(out->axis, v->axis, sizeof out->axis);
     memcpy(out->label, c->op.arg_factor[arg], v->rank);
 }
@@ -234,6 +241,7 @@ static void set_weight_gradients(Grad *c)
 void graph_differentiate(Graph *g)
 {
     assert(has_value(g->loss));
+    graph_complete(g);
     Grad c = {.g = g, .nforward = g->nvalue, .id = NO_OP};
     uint32_t nop = g->nop;
     c.needed = NEWN(g->arena, bool, c.nforward);

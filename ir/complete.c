@@ -1,6 +1,6 @@
-/* graph_count_labels(): the number of valid labels of each cross entropy.
+/* graph_complete(): arguments of ops that the language does not know.
  *
- * A loss is the sum over rows divided by the number of labels in the *whole*
+ * Counts: a loss is the sum over rows divided by the number of labels in the *whole*
  * batch, so every micro-batch needs the count before its first row; hence ops of
  * PHASE_BEGIN.  Labels that are cut out of an input (a slice, a selection) are
  * made again in that phase. */
@@ -99,20 +99,73 @@ static void rotate_to_front(Graph *g, uint32_t n)
             g->op[i].forward.i += g->op[i].forward.i < n ? added : 0 - n;
 }
 
-void graph_count_labels(Graph *g)
+/* The extra argument of a kind is its last one. */
+static bool lacks_extra(const Op *op, OpKind kind)
+{
+    return op->kind == kind && (op->narg < op_narg(kind) || !has_value(op->arg[op->narg - 1]));
+}
+
+static void set_extra(Op *op, ValueId v)
+{
+    op->narg = (uint8_t)op_narg(op->kind);
+    op->arg[op->narg - 1] = v;
+}
+
+static void count_labels(Graph *g)
 {
     Counter c = {.g = g, .nforward = g->nop};
     c.again = NEWN(g->arena, ValueId, g->nvalue ? g->nvalue : 1);
     for (uint32_t i = 0; i < g->nvalue; i++)
         c.again[i] = NO_VALUE;
-    int slot = op_arg_index(OP_cross_entropy, "count");
-    for (uint32_t i = 0; i < c.nforward; i++) {
-        if (g->op[i].kind != OP_cross_entropy)
-            continue;
-        assert(g->op[i].narg <= slot);
-        ValueId count = count_of(&c, g->op[i].arg[1], *op_attr(&g->op[i], "ignore"), g->op[i].at);
-        g->op[i].arg[slot] = count;
-        g->op[i].narg = (uint8_t)(slot + 1);
-    }
+    for (uint32_t i = 0; i < c.nforward; i++)
+        if (lacks_extra(&g->op[i], OP_cross_entropy)) {
+            ValueId count = count_of(&c, g->op[i].arg[1], *op_attr(&g->op[i], "ignore"), g->op[i].at);
+            set_extra(&g->op[i], count);
+        }
     rotate_to_front(g, c.nforward);
+}
+
+/* ---- sparse layers ---- */
+
+/* The dispatch that made the slots of `y`: the slot axis is its own. */
+static ValueId token_of(const Graph *g, ValueId y)
+{
+    const Value *v = value_of(g, y);
+    DimId slot = v->axis[v->rank - 2];
+    for (uint32_t i = 0; i < g->nop; i++)
+        if (g->op[i].kind == OP_dispatch && value_has_dim(g, g->op[i].out[0], slot))
+            return g->op[i].out[1];
+    return NO_VALUE;
+}
+
+static ValueId prob_of(const Graph *g, ValueId route)
+{
+    OpId maker = value_of(g, route)->maker;
+    return has_op(maker) && op_of(g, maker)->kind == OP_router ? op_of(g, maker)->out[1] : NO_VALUE;
+}
+
+/* An op changes its arguments here, so the factors of the new one are looked up by
+ * dim: it has no axis that the op does not have already. */
+static void link_extra(Graph *g, Op *op, ValueId v)
+{
+    assert(has_value(v));
+    int i = op_narg(op->kind) - 1;
+    set_extra(op, v);
+    const Value *val = value_of(g, v);
+    for (int x = 0; x < val->rank; x++)
+        for (uint8_t f = 0; f < op->nfactor; f++)
+            if (same_dim(op->factor[f].dim, val->axis[x]))
+                op->arg_factor[i][x] = f;
+}
+
+void graph_complete(Graph *g)
+{
+    count_labels(g);
+    for (uint32_t i = 0; i < g->nop; i++) {
+        Op *op = &g->op[i];
+        if (lacks_extra(op, OP_combine))
+            link_extra(g, op, token_of(g, op->arg[0]));
+        if (lacks_extra(op, OP_load_balance))
+            link_extra(g, op, prob_of(g, op->arg[0]));
+    }
 }
