@@ -59,7 +59,8 @@ Kernel kernel_ref(OpKind, DType compute);
 
 /* ---- matrices: one gemm() over providers (oneDNN for f32, BLAS for f64) ---- */
 
-/* C[m,n] = alpha A B + beta C, row-major; ta/tb: the operand is stored transposed. */
+/* C[m,n] = alpha A B + beta C, row-major; ta/tb: the operand is stored transposed.
+ * Without a team (NULL) the calling thread computes all of it: a worker's own matrix. */
 typedef struct Gemm {
     bool    ta, tb;
     int64_t m, n, k, lda, ldb, ldc;

@@ -1,0 +1,180 @@
+/* Products as matrices.  The factors of a product fall into four groups: batch
+ * (in both operands and the result), M (in the first and the result), N (in the
+ * second and the result) and K (in both, summed).  Where each group can be walked
+ * with one stride in both tensors that have it, in one order, the product is a
+ * gemm per batch index, transposed as the strides say; else the plain form runs. */
+#ifndef REAL
+#include "kernels/cpu/cpu.h"
+#include "kernels/ref/ref.h"
+
+/* A group of factors as one loop, seen in two tensors: its elements, and the steps between neighbours. */
+typedef struct Loop { int64_t n, step[2]; } Loop;
+
+/* Strides of a factor in the three tensors: 0 the first operand, 1 the second, 2
+ * the result. */
+static int64_t stride_in(const KCall *c, int tensor, int factor)
+{
+    return tensor < 2 ? arg_stride(c, tensor, factor) : out_stride(c, 0, factor);
+}
+
+/* Fold a set of factors into one loop, the same in tensors p and q.  False when no
+ * order of them is evenly spaced in both. */
+static bool fold(const KCall *c, FactorSet set, int p, int q, Loop *g)
+{
+    *g = (Loop){.n = 1, .step = {1, 1}};
+    while (set) {
+        int inner = -1;                              /* smallest stride in p goes next */
+        for (int f = 0; f < c->in->nfactor; f++)
+            if ((set >> f & 1) && (inner < 0 || stride_in(c, p, f) < stride_in(c, p, inner)))
+                inner = f;
+        set &= ~(1u << inner);
+        if (c->in->extent[inner] == 1)
+            continue;
+        int64_t sp = stride_in(c, p, inner), sq = stride_in(c, q, inner);
+        if (g->n == 1) {
+            g->step[0] = sp;
+            g->step[1] = sq;
+        } else if (sp != g->step[0] * g->n || sq != g->step[1] * g->n) {
+            return false;
+        }
+        g->n *= c->in->extent[inner];
+    }
+    return true;
+}
+
+/* A matrix in memory: how it is stored and its leading dimension. */
+typedef struct Matrix { bool transposed; int64_t ld; } Matrix;
+
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool as_matrix(int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, Matrix *m)
+{
+    if (columns == 1 || column_step == 1)
+        *m = (Matrix){false, rows == 1 ? columns : row_step};
+    else if (rows == 1 || row_step == 1)
+        *m = (Matrix){true, column_step};
+    else
+        return false;
+    return m->ld >= (m->transposed ? rows : columns);
+}
+
+typedef struct Product {
+    FactorSet batch, columns;         /* columns: the factors along a row of the result */
+    Gemm      gemm;
+    bool      swapped;                /* the gemm computes the transpose: second operand times first */
+} Product;
+
+/* With the operands in the order p, q: false when the product is no gemm. */
+static bool as_gemm(const KCall *c, int p, int q, Product *out)
+{
+    FactorSet a = arg_factors(c, p), b = arg_factors(c, q), y = out_factors(c, 0);
+    if ((a & ~b & ~y) || (b & ~a & ~y) || (y & ~(a | b)))
+        return false;
+    Loop m, n, k;
+    if (!fold(c, a & y & ~b, 2, p, &m) || !fold(c, b & y & ~a, 2, q, &n) || !fold(c, a & b & ~y, p, q, &k))
+        return false;
+    Matrix ma, mb, mc;
+    if (!as_matrix(m.n, m.step[1], k.n, k.step[0], &ma) || !as_matrix(k.n, k.step[1], n.n, n.step[1], &mb) ||
+        !as_matrix(m.n, m.step[0], n.n, n.step[0], &mc) || mc.transposed)
+        return false;
+    *out = (Product){.batch = a & b & y, .columns = b & y & ~a, .swapped = p != 0};
+    out->gemm = (Gemm){.ta = ma.transposed, .tb = mb.transposed, .m = m.n, .n = n.n, .k = k.n,
+                       .lda = at_least(ma.ld, 1), .ldb = at_least(mb.ld, 1), .ldc = at_least(mc.ld, 1), .alpha = 1};
+    return true;
+}
+
+#define THIS "kernels/cpu/contract.c"
+#include "kernels/each_real.h"
+#else
+
+typedef struct NAME(Job) {
+    const KCall   *c;
+    const Product *p;
+    int64_t        batches;
+} NAME(Job);
+
+static void NAME(multiply)(const NAME(Job) *j, Team *team, const Walk *w)
+{
+    const REAL *a = (const REAL *)j->c->arg[0] + w->at[0], *b = (const REAL *)j->c->arg[1] + w->at[1];
+    REAL *y = (REAL *)j->c->out[0] + w->at[MAX_ARGS];
+    NAME(gemm)(team, &j->p->gemm, j->p->swapped ? b : a, j->p->swapped ? a : b, y);
+}
+
+static void NAME(multiply_some)(void *ctx, int worker, int nworker)
+{
+    const NAME(Job) *j = ctx;
+    int64_t first, end;
+    team_part(j->batches, 1, worker, nworker, &first, &end);
+    Walk w = walk_over(j->c, j->p->batch);
+    walk_seek(&w, first);
+    for (int64_t i = first; i < end; i++, walk_next(&w))
+        NAME(multiply)(j, NULL, &w);
+}
+
+/* Start the result with the bias: every worker some of the rows. */
+static void NAME(start_rows)(void *ctx, int worker, int nworker)
+{
+    const NAME(Job) *j = ctx;
+    const KCall *c = j->c;
+    const REAL *bias = c->arg[2];
+    REAL *y = c->out[0];
+    int64_t n = j->p->gemm.n, first, end;
+    bool adds = kcall_adds(c, 0);
+    FactorSet rows = out_factors(c, 0) & ~j->p->columns;
+    team_part(set_extent(c, rows), 1, worker, nworker, &first, &end);
+    Walk w = walk_over(c, rows);
+    walk_seek(&w, first);
+    for (int64_t r = first; r < end; r++, walk_next(&w)) {
+        REAL *row = y + w.at[MAX_ARGS];
+        const REAL *b = bias + w.at[2];
+        for (int64_t i = 0; i < n; i++)
+            row[i] = adds ? row[i] + b[i] : b[i];
+    }
+}
+
+/* Whether the bias lies along the rows of the result, element for element. */
+static bool NAME(bias_fits)(const KCall *c, const Product *p)
+{
+    for (int f = 0; f < c->in->nfactor; f++)
+        if ((p->columns >> f & 1) && c->in->extent[f] > 1 && arg_stride(c, 2, f) != out_stride(c, 0, f))
+            return false;
+    return true;
+}
+
+/* The product as gemms; false, and nothing done, when it is none. */
+static bool NAME(product)(const KCall *c, bool biased)
+{
+    Product p;
+    if (!as_gemm(c, 0, 1, &p) && !as_gemm(c, 1, 0, &p))
+        return false;
+    if (biased && !NAME(bias_fits)(c, &p))
+        return false;
+    NAME(Job) j = {c, &p, set_extent(c, p.batch)};
+    p.gemm.beta = biased || kcall_adds(c, 0) ? 1 : 0;
+    if (biased)
+        team_run(c->team, NAME(start_rows), &j);
+    if (j.batches >= team_size(c->team) && j.batches > 1) {
+        team_run(c->team, NAME(multiply_some), &j);
+        return true;
+    }
+    for (Walk w = walk_over(c, p.batch); w.more; walk_next(&w))
+        NAME(multiply)(&j, c->team, &w);
+    return true;
+}
+
+CPU_KERNEL(contract, SUFFIX)
+{
+    if (!NAME(product)(c, false))
+        NAME(ref_contract)(c);
+}
+
+CPU_KERNEL(linear, SUFFIX)
+{
+    if (!NAME(product)(c, c->arg[2] != NULL))
+        NAME(ref_linear)(c);
+}
+
+#endif

@@ -1,0 +1,20 @@
+#ifndef KERNELS_CPU_CPU_H
+#define KERNELS_CPU_CPU_H
+/* Fast kernels: every file of this folder is compiled once per instruction set,
+ * with -DISA=v2, v3 and v4, and its functions carry that suffix.  cpu.def lists
+ * them; the registry prefers them to the plain forms. */
+#include "kernels/kernel.h"
+
+#define CPU(op, real)                          \
+    void op##_##real##_v2(const KCall *c);     \
+    void op##_##real##_v3(const KCall *c);     \
+    void op##_##real##_v4(const KCall *c);
+#include "kernels/cpu/cpu.def"
+#undef CPU
+
+/* CPU_KERNEL(gelu, f32) { ... } defines gelu_f32_v3(c) when ISA is v3. */
+#define CPU_PASTE_(op, real, isa) op##_##real##_##isa
+#define CPU_PASTE(op, real, isa)  CPU_PASTE_(op, real, isa)
+#define CPU_KERNEL(op, real)      void CPU_PASTE(op, real, ISA)(const KCall *c)
+
+#endif

@@ -1,0 +1,93 @@
+/* Ops that move elements: other orders of axes, parts of an axis, constants. */
+#ifndef REAL
+#include "kernels/ref/ref.h"
+
+#define THIS "kernels/ref/layout.c"
+#include "kernels/each_real.h"
+#else
+
+REF_KERNEL(transpose)
+{
+    const REAL *x = ARG(0);
+    REAL *y = OUT(0);
+    for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
+        y[w.at[MAX_ARGS]] = x[w.at[0]];
+}
+
+/* Index `at` of the axis that the result lacks. */
+REF_KERNEL(select)
+{
+    const REAL *x = ARG(0);
+    REAL *y = OUT(0);
+    int s = factor_of(arg_factors(c, 0) & ~out_factors(c, 0));
+    x += attr_int(c, "at") * arg_stride(c, 0, s);
+    for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
+        y[w.at[MAX_ARGS]] = x[w.at[0]];
+}
+
+/* Indices from `first` of the axis that the result has under another name. */
+REF_KERNEL(slice)
+{
+    const REAL *x = ARG(0);
+    REAL *y = OUT(0);
+    FactorSet in = arg_factors(c, 0), out = out_factors(c, 0);
+    int64_t stride = arg_stride(c, 0, factor_of(in & ~out));
+    int t = factor_of(out & ~in);
+    for (Walk w = walk_over(c, out); w.more; walk_next(&w))
+        y[w.at[MAX_ARGS]] = x[w.at[0] + (attr_int(c, "first") + walk_index(&w, t)) * stride];
+}
+
+/* Zeros, but x at the indices from `first` of the axis that only the result has;
+ * x has it under another name (the reverse of slice) or not at all (of select). */
+REF_KERNEL(place)
+{
+    const REAL *x = ARG(0);
+    REAL *y = OUT(0);
+    FactorSet in = arg_factors(c, 0), out = out_factors(c, 0), own = in & ~out;
+    int64_t stride = out_stride(c, 0, factor_of(out & ~in));
+    memset(y, 0, sizeof *y * (size_t)tensor_elements(c->outt[0]));
+    for (Walk w = walk_over(c, in); w.more; walk_next(&w)) {
+        int64_t i = attr_int(c, "first") + (own ? walk_index(&w, factor_of(own)) : 0);
+        y[w.at[MAX_ARGS] + i * stride] = x[w.at[0]];
+    }
+}
+
+/* One operand of concat, from index `first` of the result's own axis. */
+static void NAME(join)(const KCall *c, int arg, const REAL *x, int64_t first)
+{
+    REAL *y = OUT(0);
+    FactorSet out = out_factors(c, 0), in = arg_factors(c, arg);
+    FactorSet shared = arg_factors(c, 0) & arg_factors(c, 1) & out;
+    int own = factor_of(in & ~shared);
+    int64_t stride = out_stride(c, 0, factor_of(out & ~shared));
+    for (Walk w = walk_over(c, in); w.more; walk_next(&w)) {
+        int64_t i = walk_index(&w, own);
+        y[w.at[MAX_ARGS] + (first + i) * stride] = x[w.at[arg]];
+    }
+}
+
+REF_KERNEL(concat)
+{
+    int own = factor_of(arg_factors(c, 0) & ~(arg_factors(c, 1) & out_factors(c, 0)));
+    NAME(join)(c, 0, ARG(0), 0);
+    NAME(join)(c, 1, ARG(1), c->in->extent[own]);
+}
+
+REF_KERNEL(constant)
+{
+    real_put(c->outt[0], c->out[0], 0, attr_real(c, "value"));
+}
+
+REF_KERNEL(zeros)
+{
+    for (int64_t i = 0; i < tensor_elements(c->outt[0]); i++)
+        real_put(c->outt[0], c->out[0], i, 0);
+}
+
+REF_KERNEL(iota)
+{
+    for (int64_t i = 0; i < tensor_elements(c->outt[0]); i++)
+        real_put(c->outt[0], c->out[0], i, (double)place_global(&c->outt[0]->axis[0], i, c->step->micro));
+}
+
+#endif
