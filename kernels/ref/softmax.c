@@ -8,6 +8,12 @@ static bool label_counts(const KCall *c, int64_t label)
     return label != LABEL_PAD && !(attr_given(c, "ignore") && label == attr_int(c, "ignore"));
 }
 
+/* The losses of micro-batches add up. */
+static void give_loss(const KCall *c, double loss)
+{
+    real_put(c->outt[0], c->out[0], 0, loss + (kcall_adds(c, 0) ? real_at(c->outt[0], c->out[0], 0) : 0));
+}
+
 #define THIS "kernels/ref/softmax.c"
 #include "kernels/each_real.h"
 #else
@@ -94,7 +100,7 @@ REF_KERNEL(cross_entropy)
         if (label_counts(c, label))
             loss += NAME(row_loss)(&k, w.at[0], lse, label);
     }
-    real_put(c->outt[0], c->out[0], 0, count > 0 ? loss / count : 0);
+    give_loss(c, count > 0 ? loss / count : 0);
 }
 
 REF_KERNEL(cross_entropy_grad)
@@ -125,7 +131,7 @@ REF_KERNEL(cross_entropy_both)
             loss += NAME(row_loss)(&k, w.at[0], lse, label);
         NAME(row_grad)(&k, w.at[0], lse, label, counts ? by : 0, dx + w.at[MAX_ARGS + 1]);
     }
-    real_put(c->outt[0], c->out[0], 0, loss * inverse);
+    give_loss(c, loss * inverse);
 }
 
 REF_KERNEL(count_labels)
