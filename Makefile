@@ -59,7 +59,8 @@ GEN_H    = $(LEXERS:.c=.h) $(PARSERS:.c=.h)
 COMPILER_C = $(filter-out $(MAINS),$(call sources,$(COMPILER))) $(LEXERS) $(PARSERS)
 EXECUTOR_C = $(call sources,$(EXECUTOR))
 KERNEL_C   = $(call sources,kernels/cpu)
-UNIT_C     = $(call sources,tests/unit)
+UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
+HELPER_C   = $(filter-out $(UNIT_C),$(call sources,tests/unit tests/ops))
 TOOL_C     = $(call sources,tests/tools)
 BENCH_C    = $(call sources,bench bench/text)
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
@@ -143,7 +144,7 @@ build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 
 # pplan must never need a BLAS: it links the compiler alone.
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
-	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -lm
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
@@ -160,7 +161,10 @@ $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
 # ---- test programs (asan) and helpers of the benchmarks (release) ----
 
 TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C))
-build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libexecutor.a build/asan/libcompiler.a
+build/asan/libtests.a: $(patsubst %.c,build/asan/obj/%.o,$(HELPER_C))
+	$(call say,ar,$@)mkdir -p $(@D) && rm -f $@ && ar rcsD $@ $^
+
+build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/libexecutor.a build/asan/libcompiler.a
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 

@@ -166,6 +166,7 @@ Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Prog
                         "help: 'laptop1' is one CPU device; see models/clusters for the others\n");
         return ERR_USAGE;
     }
+    graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
     PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed, .dump = dump,

@@ -69,6 +69,10 @@ Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
 /* The same for text already in memory, shown as `name`. */
 Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath, Units *out);
 
+/* One expression, such as the value behind -D NAME=; `text` runs to the end of its
+ * source.  NULL when it has mistakes; they are in ds. */
+Node *parse_expression(Diags *, Span text);
+
 /* The canonical form of a file: `pplan fmt`.  Comments are kept.  Formatting
  * the result again gives the same bytes, and it parses to the same tree.  NULL
  * when the text has mistakes; they are in ds. */

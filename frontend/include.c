@@ -59,18 +59,20 @@ static bool is_text(Diags *ds, const Source *source)
 
 Node *source_tree(Diags *ds, const Source *source)
 {
-    Lexer *lx = NEW(ds->arena, Lexer);
-    Node *root = NULL;
-    if (is_text(ds, source)) {
-        lexer_start(lx, ds, source);
-        syntax_parse(lx, &root);
-        lexer_end(lx);
-    }
+    Node *root = is_text(ds, source) ? syntax_file(ds, source) : NULL;
     if (!root) {
         root = NEW(ds->arena, Node);
         *root = (Node){.kind = N_FILE_, .at = {source->start, source->start}, .height = 1};
     }
     return root;
+}
+
+Node *parse_expression(Diags *ds, Span text)
+{
+    const Source *source = sources_of(ds->sources, text);
+    int errors = ds->errors;
+    Node *root = is_text(ds, source) ? syntax_expression(ds, source, text) : NULL;
+    return ds->errors == errors ? root : NULL;
 }
 
 /* ---- files ---- */

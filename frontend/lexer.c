@@ -1,6 +1,7 @@
 /* From raw tokens to the tokens of the grammar: which newlines end a statement,
  * which words are words here, which brackets are open, and how much of the text
  * a syntax error spoils. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,15 +14,17 @@
 /* lex.l: the next raw token. */
 Token scan_token(void *scanner);
 
-void lexer_start(Lexer *lx, Diags *ds, const Source *source)
+void lexer_start(Lexer *lx, Diags *ds, const Source *source, Span text, int first)
 {
-    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = source->start, .last = T_NL};
+    assert(text.end == source->start + source->bytes);
+    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .first = first,
+                  .last = T_NL, .errors = ds->errors};
     if (yylex_init_extra(lx, &lx->scanner) != 0) {
         fprintf(stderr, "error: out of memory (scanner)\n");
         exit(3);
     }
     /* The final newline is part of what is scanned: units look one character ahead. */
-    yy_scan_bytes(source->text, (int)source->bytes + 1, lx->scanner);
+    yy_scan_bytes(source->text + (text.start - source->start), (int)(text.end - text.start) + 1, lx->scanner);
 }
 
 void lexer_end(Lexer *lx)
@@ -198,7 +201,7 @@ static const char *describe_last(const Lexer *lx, Span at)
 {
     const char *text = lx->source->text + (at.start - lx->source->start);
     if (lx->last == T_END)
-        return "end of file";
+        return lx->item != T_AN_EXPR ? "end of file" : "end of expression";
     if (lx->last == T_NL)
         return *text == ';' ? "';'" : *text == '}' ? "'}'" : "end of line";
     return quote(lx, at);
@@ -392,8 +395,17 @@ static void note_token(Lexer *lx, const Token *t)
 
 Token lexer_next(Lexer *lx)
 {
+    if (lx->first) {
+        Token first = {lx->first, {lx->pos, lx->pos}, NULL};
+        lx->item = lx->first;
+        lx->first = 0;
+        return first;
+    }
     Token t = choose(lx);
     note_token(lx, &t);
+    /* More than are shown would only cost time. */
+    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
+        lx->stopped = true;
     if (lx->stopped)
         t = (Token){T_END, end_span(lx), NULL};
     return t;

@@ -37,6 +37,9 @@ static void yyerror(const Span *at, Lexer *lx, Node **root, const char *msg);
 %parse-param { Node **root }
 %initial-action { @$ = (Span){lx->pos, lx->pos}; }
 
+/* What is to be read: handed out by the lexer before the first real token. */
+%token A_FILE "a file" AN_EXPR "an expression"
+
 /* Messages list what was expected in this order. */
 %token END 0 "end of file"
 %token NL "end of line"
@@ -63,7 +66,8 @@ static void yyerror(const Span *at, Lexer *lx, Node **root, const char *msg);
 
 %%
 
-file: items                               { (void)yynerrs; } ;
+input: A_FILE items                       { (void)yynerrs; }
+    | AN_EXPR expr NL                     { *root = $2; } ;
 items: %empty                             { $$ = *root = EMPTY(FILE_); }
     | items item                          { $$ = ADD($1, $2); }
     | items NL
@@ -321,8 +325,23 @@ static int yyreport_syntax_error(const yypcontext_t *context, Lexer *lx, Node **
     return 0;
 }
 
-void syntax_parse(Lexer *lx, Node **root)
+/* Parse from the token that says what is to be read. */
+static Node *parse(Diags *ds, const Source *source, Span text, int first)
 {
-    *root = NULL;
-    yyparse(lx, root);
+    Lexer *lx = NEW(ds->arena, Lexer);
+    Node *root = NULL;
+    lexer_start(lx, ds, source, text, first);
+    yyparse(lx, &root);
+    lexer_end(lx);
+    return root;
+}
+
+Node *syntax_file(Diags *ds, const Source *source)
+{
+    return parse(ds, source, (Span){source->start, source->start + source->bytes}, T_A_FILE);
+}
+
+Node *syntax_expression(Diags *ds, const Source *source, Span text)
+{
+    return parse(ds, source, text, T_AN_EXPR);
 }

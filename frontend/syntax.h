@@ -28,11 +28,13 @@ typedef struct Lexer {
     Arena        *arena;
     const Source *source;
     void         *scanner;            /* flex's state */
-    uint32_t      pos;                /* offset of the next byte to scan */
+    uint32_t      pos;                /* the next byte to scan */
+    int           errors;             /* reported before this text was read */
+    int           first;              /* says what is to be read; handed out first */
     Open          open[NEST_LIMIT];
     uint32_t      nopen, nbrace;      /* nbrace of them are '{' */
     int           last;               /* the token handed out before */
-    int           item;               /* keyword of the item being read, or 0 */
+    int           item;               /* first word of the item being read (AN_EXPR: there is none), or 0 */
     int           statement;          /* first token of the statement being read */
     Token         held;               /* scanned, but a newline goes out before it */
     bool          has_held;
@@ -40,7 +42,7 @@ typedef struct Lexer {
     bool          recovering;         /* from an error to the end of its statement */
     bool          in_bad_block;       /* the token that was wrong opened a block */
     bool          closing;            /* supplying the braces an item left open */
-    bool          stopped;            /* nested too deeply: nothing more is read */
+    bool          stopped;            /* nested too deeply, or too many errors: no more is read */
     bool          too_high;           /* reported that the tree would be too deep */
     Span         *comment;            /* in order; what the formatter puts back */
     uint32_t      ncomment;
@@ -48,7 +50,8 @@ typedef struct Lexer {
 
 /* ---- lexer.c ---- */
 
-void lexer_start(Lexer *, Diags *, const Source *);
+/* Read `text`, which runs to the end of its source; `first` is A_FILE or AN_EXPR. */
+void lexer_start(Lexer *, Diags *, const Source *, Span text, int first);
 void lexer_end(Lexer *);
 /* The next token with everything decided; after the end always the end. */
 Token lexer_next(Lexer *);
@@ -83,8 +86,9 @@ Node *node_mesh_size(Lexer *, Node *first, Node *last, Span);
 
 /* ---- parse.y ---- */
 
-/* Read a whole file; *root is what could be read, NULL when nothing could. */
-void syntax_parse(Lexer *, Node **root);
+/* What could be read, or NULL when nothing could. */
+Node *syntax_file(Diags *, const Source *);
+Node *syntax_expression(Diags *, const Source *, Span text);
 
 /* ---- include.c ---- */
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/check.h"
+
 Graph *graph_new(Arena *a)
 {
     Graph *g = NEW(a, Graph);
@@ -298,5 +300,6 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
     else
         roles_by_pattern(g, &op);
     PUSH(g->arena, g->op, g->nop, op);
+    assert(graph_check_op(g, id, stderr) == 0);
     return id;
 }

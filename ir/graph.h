@@ -188,13 +188,16 @@ int         op_attr_index(OpKind, const char *name);  /* -1: no such attribute *
 
 /* ---- passes over a Graph ---- */
 
-/* Give each cross_entropy its third argument, the number of valid labels in the
- * whole batch: one count_labels op in PHASE_BEGIN per distinct (labels, ignore).
- * For training and inference, once, before graph_differentiate(); both append. */
-void graph_count_labels(Graph *);
+/* Supply the arguments the language does not know, to training and inference
+ * alike; does nothing the second time.
+ *   cross_entropy  count: the valid labels of the whole batch, from one count_labels
+ *                  op in PHASE_BEGIN per distinct (labels, ignore)
+ *   combine        token: what the dispatch that filled its slots saved
+ *   load_balance   prob: what the router that made its route saved */
+void graph_complete(Graph *);
 
 /* Append the backward ops: gradients of every trained weight that reaches the
- * loss.  Needs a loss and counted labels.  One rule per op, in grad_rules.c. */
+ * loss.  Needs a loss; completes the graph first.  One rule per op, in grad_rules.c. */
 void graph_differentiate(Graph *);
 
 /* Number of broken invariants, each printed to `err`. */

@@ -34,9 +34,11 @@ static const struct { OpKind op; const char *pattern; } tensor_scalars[] = {
     {OP_attention, "doc[.., t!]"},
 };
 
-/* Arguments that passes over the Graph fill in: see graph_count_labels(). */
+/* Arguments that graph_complete() fills in. */
 static const struct { OpKind op; const char *pattern; } extra_args[] = {
     {OP_cross_entropy, "count[]?"},
+    {OP_combine, "token[.., expert, slot!]?"},
+    {OP_load_balance, "prob[.., s!, expert!]?"},
 };
 
 enum { POOL_BYTES = 32 * 1024 };

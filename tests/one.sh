@@ -61,7 +61,7 @@ report_lines() {
     elif [ "$2" -ne 0 ]; then
         echo "exit $2" >>"$out"
         fail_with_output "$1"
-    elif [ "$good" -eq 0 ] && [ "$kind" = unit ]; then
+    elif [ "$good" -eq 0 ] && [ "$kind" != script ]; then
         echo "it ran no test" >>"$out"
         fail_with_output "$1"
     elif [ "$good" -eq 0 ]; then
@@ -93,9 +93,9 @@ run_golden() {
 
 limit=${CHECK_ALL:+1800}
 case $kind in
-unit) limited "${limit:-300}" env CMOCKA_MESSAGE_OUTPUT=TAP "$ASAN/tests/unit/$name"; report_lines "$kind/$name" $? ;;
 script) PATH=$ASAN:$PATH limited "${limit:-300}" bash "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
 golden) run_golden ;;
+*) limited "${limit:-300}" env CMOCKA_MESSAGE_OUTPUT=TAP "$ASAN/tests/$kind/$name"; report_lines "$kind/$name" $? ;;
 esac
 
 # One block per test, whole, whoever finishes first.

@@ -2,7 +2,7 @@
 # run.sh [PATTERN] -- run the tests whose name contains PATTERN (default: all), on
 # all cores, one line per test, failures with their output, and a closing line.
 #
-#   unit/NAME      a program of tests/unit; each of its cmocka tests counts
+#   unit/NAME      a program of tests/unit (or tests/ops); each of its cmocka tests counts
 #   script/NAME    tests/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
 #   golden/FILE    a case below tests/golden, once per build (see one.sh)
 #
@@ -28,8 +28,9 @@ scripts() {
 
 units() {
     local f
-    for f in "$TESTS"/unit/test_*.c; do
-        [ -f "$f" ] && echo "unit $(basename "$f" .c)"
+    for f in "$TESTS"/*/test_*.c; do
+        f=${f#"$TESTS"/}
+        [ -f "$TESTS/$f" ] && echo "${f%%/*} $(basename "$f" .c)"
     done
 }
 

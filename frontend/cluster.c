@@ -1,0 +1,266 @@
+/* cluster: the elaboration of `device` and `cluster` items. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "frontend/elab.h"
+
+typedef struct Machine {
+    Elab    *e;
+    Scope   *scope;
+    Cluster *cl;
+} Machine;
+
+/* ---- devices ---- */
+
+/* [[size, fraction], ...] with growing sizes and fractions in (0, 1]. */
+static void read_curve(Machine *m, const Node *pair, Curve *out)
+{
+    Term list = eval(m->e, m->scope, pair->kid[1]);
+    if (list.kind == TERM_POISON)
+        return;
+    double before = -1;
+    for (uint32_t i = 0; list.kind == TERM_LIST && i < list.nitem; i++) {
+        Term p = list.item[i];
+        double at = p.nitem == 2 ? p.item[0].f : -1, fraction = p.nitem == 2 ? p.item[1].f : -1;
+        bool flop = p.nitem == 2 && (p.item[0].kind == TERM_INT || (p.item[0].kind == TERM_QUANTITY && p.item[0].i == UNIT_FLOP));
+        if (p.kind != TERM_LIST || !flop || at <= before || !(fraction > 0 && fraction <= 1)) {
+            fail(m->e, pair->kid[1]->at, "expected points [FLOP, fraction] with growing sizes and fractions above 0 and up to 1, "
+                 "but point %u is not one", i + 1);
+            return;
+        }
+        CurvePoint c = {at, fraction};
+        PUSH(m->cl->arena, out->point, out->npoint, c);
+        before = at;
+    }
+    if (out->npoint == 0)
+        fail(m->e, pair->kid[1]->at, "expected a list of points [FLOP, fraction], such as [[0, 0.1], [1 GFLOP, 0.6]]");
+}
+
+static void need(Machine *m, const Node *item, const Key *k)
+{
+    if (!k->at)
+        fail(m->e, item->kid[0]->at, "device '%s' has no '%s'", item->kid[0]->text, k->name);
+}
+
+enum { DEVICE_KEYS = 7, PEAK_KEYS = DTYPES };
+
+static Device read_device(Machine *m, const Node *item)
+{
+    static const char *const backends[] = {"cpu", "cuda", NULL};
+    Device d = {.name = item->kid[0]->text, .doc = node_absent(item->kid[1]) ? NULL : item->kid[1]->text, .at = item->kid[0]->at};
+    int backend = BACKEND_CPU;
+    int64_t threads = 0;
+    double memory = 0, reserve = 0, unused = 0;
+    Key key[DEVICE_KEYS + PEAK_KEYS + 1] = {
+        {.name = "backend", .type = KEY_WORD, .out = &backend, .words = backends},
+        {.name = "memory", .type = KEY_QUANTITY, .out = &memory, .unit = UNIT_BYTES},
+        {.name = "bandwidth", .type = KEY_QUANTITY, .out = &d.bandwidth, .unit = UNIT_BYTES_PER_S},
+        {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
+        {.name = "launch", .type = KEY_QUANTITY, .out = &d.launch, .unit = UNIT_SECONDS},
+        {.name = "threads", .type = KEY_WHOLE, .out = &threads, .lo = 1, .hi = 4096},
+        {.name = "efficiency", .type = KEY_OTHER, .out = &unused},
+    };
+    for (int t = 0; t < PEAK_KEYS; t++)
+        key[DEVICE_KEYS + t] = (Key){.name = arena_printf(m->e->arena, "peak.%s", dtype_name((DType)t)), .type = KEY_QUANTITY,
+                                     .out = &d.peak[t], .unit = UNIT_FLOP_PER_S};
+    settings_read(m->e, m->scope, item->kid[2], arena_printf(m->e->arena, "device '%s'", d.name), key, DEVICE_KEYS + PEAK_KEYS);
+    for (int i = 0; i < 3; i++)
+        need(m, item, &key[i]);
+    if (key[6].at)
+        read_curve(m, key[6].at, &d.efficiency);
+    d.backend = backend == 1 ? BACKEND_CUDA : BACKEND_CPU;
+    d.memory = (int64_t)memory;
+    d.reserve = (int64_t)reserve;
+    d.threads = d.backend == BACKEND_CPU && !threads ? 1 : (int)threads;
+    if (d.reserve >= d.memory && key[1].at && key[3].at)
+        fail(m->e, key[3].at->at, "the reserve leaves nothing: %s of %s", text_bytes(m->e->arena, d.reserve),
+             text_bytes(m->e->arena, d.memory));
+    return d;
+}
+
+static int32_t find_device(Machine *m, const char *name)
+{
+    for (uint32_t i = 0; i < m->cl->ndevice; i++)
+        if (strcmp(m->cl->device[i].name, name) == 0)
+            return (int32_t)i;
+    const Node *item = item_find(m->e->units, N_DEVICE, name);
+    if (!item)
+        return -1;
+    Device d = read_device(m, item);
+    PUSH(m->cl->arena, m->cl->device, m->cl->ndevice, d);
+    return (int32_t)m->cl->ndevice - 1;
+}
+
+/* ---- levels ---- */
+
+static int32_t find_level(const Cluster *cl, const char *name)
+{
+    for (uint32_t i = 0; i < cl->nlevel; i++)
+        if (strcmp(cl->level[i].name, name) == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+static void unknown_member(Machine *m, const Node *name)
+{
+    const char **pool = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->cl->nlevel; i++)
+        PUSH(m->e->arena, pool, n, m->cl->level[i].name);
+    for (uint32_t u = 0; u < m->e->units->nunit; u++)
+        for (uint32_t i = 0; i < m->e->units->unit[u].root->nkid; i++) {
+            const Node *item = m->e->units->unit[u].root->kid[i];
+            if (item->kind == N_DEVICE)
+                PUSH(m->e->arena, pool, n, item->kid[0]->text);
+        }
+    fail(m->e, name->at, "no device or level named '%s'%s", name->text, did_you_mean(m->e, name->text, pool, n));
+}
+
+static void read_group(Machine *m, const Node *node, Level *level)
+{
+    Group g = {.device = -1, .level = find_level(m->cl, node->kid[1]->text)};
+    if (g.level < 0)
+        g.device = find_device(m, node->kid[1]->text);
+    if (g.level < 0 && g.device < 0)
+        unknown_member(m, node->kid[1]);
+    Term count;
+    if (!eval_whole(m->e, m->scope, node->kid[0], "the count", 1, 1 << 20, &count))
+        return;
+    g.count = count.i;
+    PUSH(m->cl->arena, level->group, level->ngroup, g);
+}
+
+static void read_level(Machine *m, const Node *node)
+{
+    static const char *const topologies[] = {"switch", "ring", "full", "mesh", NULL};
+    Level l = {.name = node->kid[0]->text, .efficiency = 1, .at = node->kid[0]->at};
+    int topology = TOPO_SWITCH;
+    int64_t cores = 0;
+    if (find_level(m->cl, l.name) >= 0)
+        fail(m->e, l.at, "level '%s' is declared twice", l.name);
+    for (uint32_t i = 1; i + 1 < node->nkid; i++)
+        read_group(m, node->kid[i], &l);
+    Key key[] = {
+        {.name = "link", .type = KEY_QUANTITY, .out = &l.link, .unit = UNIT_BYTES_PER_S},
+        {.name = "latency", .type = KEY_QUANTITY, .out = &l.latency, .unit = UNIT_SECONDS},
+        {.name = "topology", .type = KEY_WORD, .out = &topology, .words = topologies},
+        {.name = "efficiency", .type = KEY_REAL, .out = &l.efficiency, .lo = 0.001, .hi = 1},
+        {.name = "cores", .type = KEY_WHOLE, .out = &cores, .lo = 1, .hi = 1 << 20},
+    };
+    const Node *settings = node->kid[node->nkid - 1];
+    if (!node_absent(settings))
+        settings_read(m->e, m->scope, settings, arena_printf(m->e->arena, "level '%s'", l.name), key, sizeof key / sizeof *key);
+    l.topology = (Topology)topology;
+    l.cores = (int)cores;
+    int64_t members = 0;
+    for (uint32_t i = 0; i < l.ngroup; i++)
+        members += l.group[i].count;
+    if (members > 1 && !key[0].at)
+        fail(m->e, l.at, "level '%s' joins %lld members, but has no 'link'", l.name, (long long)members);
+    PUSH(m->cl->arena, m->cl->level, m->cl->nlevel, l);
+}
+
+/* ---- the whole ---- */
+
+enum { DEVICES_LIMIT = 1 << 20 };
+
+/* Number the devices of a level, in the order written; false past the limit. */
+static bool number_devices(Cluster *cl, uint32_t level)
+{
+    for (uint32_t i = 0; i < cl->level[level].ngroup; i++) {
+        const Group *g = &cl->level[level].group[i];
+        for (int64_t k = 0; k < g->count; k++) {
+            if (cl->ndevices >= DEVICES_LIMIT)
+                return false;
+            if (g->level >= 0 && !number_devices(cl, (uint32_t)g->level))
+                return false;
+            if (g->device >= 0)
+                PUSH(cl->arena, cl->kind, cl->ndevices, (uint32_t)g->device);
+        }
+    }
+    return true;
+}
+
+static void read_params(Machine *m, const Node *params)
+{
+    for (uint32_t i = 0; i < params->nkid; i++) {
+        Term t;
+        if (!define_take(m->e, m->scope, params->kid[i], false, &t))
+            t = eval(m->e, m->scope, params->kid[i]->kid[1]);
+        scope_declare(m->e, m->scope, params->kid[i]->kid[0], SYM_PARAM, t);
+    }
+}
+
+static void read_cluster(Machine *m, const Node *item)
+{
+    Cluster *cl = m->cl;
+    Key key[] = {
+        {.name = "host.memory", .type = KEY_QUANTITY, .out = &cl->host_memory, .unit = UNIT_BYTES},
+        {.name = "host.link", .type = KEY_QUANTITY, .out = &cl->host_link, .unit = UNIT_BYTES_PER_S},
+    };
+    const char *what = arena_printf(m->e->arena, "cluster '%s'", cl->name);
+    for (uint32_t i = 2; i < item->nkid; i++) {
+        const Node *n = item->kid[i];
+        if (n->kind == N_PARAMS)
+            read_params(m, n);
+        else if (n->kind == N_LEVEL)
+            read_level(m, n);
+        else
+            settings_pair(m->e, m->scope, n, what, key, sizeof key / sizeof *key);
+    }
+    if (cl->nlevel == 0)
+        fail(m->e, item->kid[0]->at, "cluster '%s' has no level, so no device", cl->name);
+    else if (diags_status(m->e->ds) == OK && !number_devices(cl, cl->nlevel - 1))
+        fail(m->e, item->kid[0]->at, "cluster '%s' has more than %d devices", cl->name, DEVICES_LIMIT);
+}
+
+/* Cluster `name`, or the last one of the last file that has any. */
+static const Node *choose_cluster(const Units *units, const char *name)
+{
+    if (name)
+        return item_find(units, N_CLUSTER, name);
+    const Node *found = NULL;
+    for (uint32_t u = 0; u < units->nunit; u++)
+        for (uint32_t i = 0; i < units->unit[u].root->nkid; i++)
+            if (units->unit[u].root->kid[i]->kind == N_CLUSTER)
+                found = units->unit[u].root->kid[i];
+    return found;
+}
+
+static const char *cluster_text(Arena *a, const Cluster *cl)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert(f && "open_memstream failed");
+    cluster_print(f, cl);
+    fclose(f);
+    const char *copy = arena_strndup(a, text, n);
+    free(text);
+    return copy;
+}
+
+Status elaborate_cluster(Diags *ds, const Units *units, const char *name, Define *define, uint32_t ndefine, Arena *a, Cluster **out)
+{
+    *out = NULL;
+    const Node *item = choose_cluster(units, name);
+    if (!item && !name)
+        return OK;
+    if (!item) {
+        diag_error(ds, NOWHERE, "no cluster '%s' in the files read", name);
+        return ERR_REJECT;
+    }
+    Elab e = {.ds = ds, .arena = ds->arena, .units = units, .define = define, .ndefine = ndefine};
+    Machine m = {.e = &e, .cl = NEW(a, Cluster)};
+    m.scope = scope_new(&e, SCOPE_CLUSTER, "");
+    *m.cl = (Cluster){.arena = a, .name = item->kid[0]->text, .at = item->kid[0]->at,
+                      .doc = node_absent(item->kid[1]) ? NULL : item->kid[1]->text};
+    read_cluster(&m, item);
+    fail_settle(&e);
+    TRY(diags_status(ds));
+    m.cl->text = cluster_text(a, m.cl);
+    *out = m.cl;
+    return OK;
+}

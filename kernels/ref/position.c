@@ -1,0 +1,98 @@
+/* Positions: rotary embedding (Su et al. 2021, pairs i and i + e/2) and the relative
+ * bias of T5 (Raffel et al. 2020). */
+#ifndef REAL
+#include "kernels/ref/ref.h"
+
+/* Position of the row where the walk stands: given, or its place along factor s. */
+static int64_t position_of(const KCall *c, const Walk *w, int s)
+{
+    if (c->in->narg > 1 && c->arg[1])
+        return int_at(c->argt[1], c->arg[1], w->at[1]);
+    return place_global(factor_place(c, s), walk_index(w, s), c->step->micro);
+}
+
+/* Bucket of the distance from query i to key j: one each for the near half, the far
+ * half in equal steps of the logarithm up to `reach`; with `two_way` the keys after
+ * the query have buckets of their own.  The small number keeps distances that
+ * are exact powers in the upper bucket. */
+static int64_t bucket_of(const KCall *c, const AxisPlace axis[3], int64_t i, int64_t j)
+{
+    int64_t n = attr_int(c, "buckets"), first = 0;
+    int64_t ahead = place_global(&axis[2], j, 0) - place_global(&axis[1], i, 0), distance = -ahead;
+    if (attr_bool(c, "two_way")) {
+        n /= 2;
+        first = ahead > 0 ? n : 0;
+        distance = ahead > 0 ? ahead : -ahead;
+    }
+    distance = distance > 0 ? distance : 0;
+    int64_t near = n / 2;
+    if (distance < near)
+        return first + distance;
+    double far = log((double)distance / (double)near) / log((double)attr_int(c, "reach") / (double)near);
+    int64_t bucket = near + (int64_t)(far * (double)(n - near) + 1e-9);
+    return first + (bucket < n - 1 ? bucket : n - 1);
+}
+
+#define THIS "kernels/ref/position.c"
+#include "kernels/each_real.h"
+#else
+
+/* Turn every pair by `sign` times its angle, position * base^(-2i/e). */
+static void NAME(turn)(const KCall *c, double sign)
+{
+    const REAL *x = ARG(0);
+    REAL *y = OUT(0);
+    const Tensor *t = c->argt[0];
+    int64_t half = row_length(t) / 2;
+    int s = c->in->arg_factor[0][t->rank - 3], e = c->in->arg_factor[0][t->rank - 1];
+    double base = attr_real(c, "base");
+    assert(row_length(t) % 2 == 0);
+    for (Walk w = walk_over(c, arg_factors(c, 0) & ~(1u << e)); w.more; walk_next(&w)) {
+        double position = (double)position_of(c, &w, s);
+        const REAL *in = x + w.at[0];
+        REAL *out = y + w.at[MAX_ARGS];
+        for (int64_t i = 0; i < half; i++) {
+            double angle = sign * position * pow(base, -(double)i / (double)half);
+            double a = (double)in[i], b = (double)in[i + half];
+            out[i] = (REAL)(a * cos(angle) - b * sin(angle));
+            out[i + half] = (REAL)(b * cos(angle) + a * sin(angle));
+        }
+    }
+}
+
+REF_KERNEL(rope)
+{
+    NAME(turn)(c, 1);
+}
+
+REF_KERNEL(rope_grad)
+{
+    NAME(turn)(c, -1);
+}
+
+/* [h, s, t] from w[b, h] */
+REF_KERNEL(relative_bias)
+{
+    const REAL *weight = ARG(0);
+    REAL *y = OUT(0);
+    const AxisPlace *axis = c->outt[0]->axis;
+    for (int64_t h = 0; h < axis[0].local; h++)
+        for (int64_t i = 0; i < axis[1].local; i++)
+            for (int64_t j = 0; j < axis[2].local; j++)
+                *y++ = weight[bucket_of(c, axis, i, j) * axis[0].local + h];
+}
+
+REF_KERNEL(relative_bias_grad)
+{
+    const REAL *dy = ARG(0);
+    REAL *dw = OUT(0);
+    const AxisPlace *axis = c->argt[0]->axis;
+    if (!kcall_adds(c, 0))
+        memset(dw, 0, sizeof *dw * (size_t)tensor_elements(c->outt[0]));
+    for (int64_t h = 0; h < axis[0].local; h++)
+        for (int64_t i = 0; i < axis[1].local; i++)
+            for (int64_t j = 0; j < axis[2].local; j++)
+                dw[bucket_of(c, axis, i, j) * axis[0].local + h] += *dy++;
+}
+
+#endif
