@@ -310,17 +310,17 @@ double record_real(Records *r, const char *key)
     return v;
 }
 
-static const char *bool_name(int i)
+static const char *bool_name(unsigned i)
 {
     return i ? "true" : "false";
 }
 
-int record_word(Records *r, const char *key, int n, const char *(*name_of)(int))
+unsigned record_word(Records *r, const char *key, unsigned n, const char *(*name_of)(unsigned))
 {
     const char *text = bare(r, key);
     if (!text)
         return 0;
-    for (int i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (strcmp(name_of(i), text) == 0)
             return i;
     record_fail(r, "%s: '%s' cannot be '%.30s'", r->tag, key, text);

@@ -57,7 +57,7 @@ bool        record_bool(Records *, const char *key);
 /* An index below `n`, or UINT32_MAX for '-'. */
 uint32_t    record_index(Records *, const char *key, uint32_t n);
 /* A word: its number among `n` names given by name_of(i). */
-int         record_word(Records *, const char *key, int n, const char *(*name_of)(int));
+unsigned    record_word(Records *, const char *key, unsigned n, const char *(*name_of)(unsigned));
 /* A list of at most `max` items, as texts; nested lists stay whole. */
 int         record_list(Records *, const char *key, char **item, int max);
 /* The same for the text of an item. */
@@ -78,9 +78,9 @@ void record_get_optimizer(Records *, Optimizer *);
 void record_get_init(Records *, Init *);
 void record_get_attrs(Records *, OpKind, Attr *);
 void record_get_factors(Records *, const char *key, int n, int nfactor, uint8_t (*factor)[MAX_RANK]);
-const char *dtype_name_at(int);
-const char *op_name_at(int);
-const char *value_role_name(int);
+const char *dtype_name_at(unsigned);
+const char *op_name_at(unsigned);
+const char *value_role_name(unsigned);
 
 enum { VALUE_ROLES = ROLE_STEP + 1 };
 

@@ -5,17 +5,17 @@
 
 #include "ir/record.h"
 
-const char *dtype_name_at(int i)
+const char *dtype_name_at(unsigned i)
 {
     return dtype_name((DType)i);
 }
 
-const char *op_name_at(int i)
+const char *op_name_at(unsigned i)
 {
     return op_info[i].name;
 }
 
-const char *value_role_name(int i)
+const char *value_role_name(unsigned i)
 {
     static const char *const name[VALUE_ROLES] = {"input", "weight", "activation", "gradient", "weight_gradient", "step"};
     return name[i];
@@ -43,13 +43,13 @@ void record_get_precision(Records *r, Precision *p)
 
 enum { OPTIMIZERS = OPTIMIZER_ADAMW + 1, DECAYS = DECAY_LINEAR + 1 };
 
-static const char *optimizer_name(int i)
+static const char *optimizer_name(unsigned i)
 {
     static const char *const name[OPTIMIZERS] = {"none", "sgd", "adamw"};
     return name[i];
 }
 
-static const char *decay_name(int i)
+static const char *decay_name(unsigned i)
 {
     static const char *const name[DECAYS] = {"none", "cosine", "linear"};
     return name[i];
@@ -87,7 +87,7 @@ void record_get_optimizer(Records *r, Optimizer *o)
 
 /* ---- starts of weights ---- */
 
-static const char *init_name(int i)
+static const char *init_name(unsigned i)
 {
     static const char *const name[INITS] = {
 #define X(name, nparam) #name,

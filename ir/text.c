@@ -6,7 +6,7 @@
 
 enum { GRAPH_VERSION = 1, PHASES = PHASE_UPDATE + 1 };
 
-static const char *phase_name(int i)
+static const char *phase_name(unsigned i)
 {
     static const char *const name[PHASES] = {"begin", "forward", "backward", "update"};
     return name[i];
