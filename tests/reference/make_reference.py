@@ -300,8 +300,8 @@ def check_gradients(model):
 def check_training(model):
     """Ten steps of torch.optim.AdamW with its own parameter groups give the same losses and weights."""
     w = {path: torch.tensor(a, requires_grad=True) for path, a in initial_weights(model).items()}
-    groups = [dict(params=[t for t in w.values() if t.dim() >= 2], weight_decay=HYPER["weight_decay"]),
-              dict(params=[t for t in w.values() if t.dim() < 2], weight_decay=0.0)]
+    groups = [dict(params=[t for path, t in w.items() if rules.decays(path, t.dim())], weight_decay=HYPER["weight_decay"]),
+              dict(params=[t for path, t in w.items() if not rules.decays(path, t.dim())], weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=HYPER["lr"], betas=(HYPER["beta1"], HYPER["beta2"]), eps=HYPER["eps"])
     worst = 0.0
     for step, loss, norm, _, weights in train(model):
