@@ -2,12 +2,6 @@
 #ifndef REAL
 #include "kernels/ref/ref.h"
 
-/* Whether a label takes part in the loss. */
-static bool label_counts(const KCall *c, int64_t label)
-{
-    return label != LABEL_PAD && !(attr_given(c, "ignore") && label == attr_int(c, "ignore"));
-}
-
 #define THIS "kernels/ref/softmax.c"
 #include "kernels/each_real.h"
 #else
