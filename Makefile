@@ -144,7 +144,7 @@ build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 
 # pplan must never need a BLAS: it links the compiler alone.
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
-	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -lm
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)

@@ -16,10 +16,17 @@ extern const int         codegen_npasses;
 
 /* Lower a plan.  Mistakes that only lowering can see (an op that cannot be cut
  * into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
- * judged here: see program_fits(). */
+ * judged here: see program_excess(). */
 Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const PassDump *, Program **out);
 
 /* Bytes missing for the program to fit its device; <= 0: it fits. */
 int64_t program_excess(const Program *);
+
+/* Largest sum of bytes that are live at one instruction: no map is smaller. */
+int64_t program_live_peak(const Program *);
+
+/* The first op that forbids cutting the batch into micro-batches, NO_OP when none
+ * does; *why continues "op 'X' ". */
+OpId graph_batch_obstacle(Arena *, const Graph *, const char **why);
 
 #endif

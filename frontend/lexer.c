@@ -17,8 +17,8 @@ Token scan_token(void *scanner);
 void lexer_start(Lexer *lx, Diags *ds, const Source *source, Span text, int first)
 {
     assert(text.end == source->start + source->bytes);
-    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .end = text.end,
-                  .first = first, .last = T_NL};
+    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .first = first,
+                  .last = T_NL, .errors = ds->errors};
     if (yylex_init_extra(lx, &lx->scanner) != 0) {
         fprintf(stderr, "error: out of memory (scanner)\n");
         exit(3);
@@ -201,7 +201,7 @@ static const char *describe_last(const Lexer *lx, Span at)
 {
     const char *text = lx->source->text + (at.start - lx->source->start);
     if (lx->last == T_END)
-        return lx->item != T_AN_EXPR ? "end of file" : "the end";
+        return lx->item != T_AN_EXPR ? "end of file" : "end of expression";
     if (lx->last == T_NL)
         return *text == ';' ? "';'" : *text == '}' ? "'}'" : "end of line";
     return quote(lx, at);
@@ -243,6 +243,15 @@ static bool is_reserved(int token)
     return token == T_DTYPE;
 }
 
+static const char *dtype_words(void)
+{
+    return ""
+#define X(name, bytes, is_float) " " #name
+        DTYPE_LIST(X)
+#undef X
+        ;
+}
+
 static char closer(char open)
 {
     return open == '(' ? ')' : open == '[' ? ']' : '}';
@@ -267,7 +276,9 @@ void lexer_unexpected(Lexer *lx, Span at, const char *const *want, int nwant, bo
         bool few = nwant > 0 && nwant <= SHOWN;
         Diag *d = few ? diag_error(lx->ds, at, "expected %s before %s", expected_list(lx->arena, want, nwant), got)
                       : diag_error(lx->ds, at, "unexpected %s", got);
-        if (want_name && is_reserved(lx->last))
+        if (nwant == 1 && strcmp(want[0], "a dtype") == 0)
+            diag_help(lx->ds, d, "the dtypes are%s", dtype_words());
+        if (few && want_name && is_reserved(lx->last))
             diag_help(lx->ds, d, "%s is a word of the language; choose another name", got);
     }
     lx->in_bad_block = lx->last == '{';
@@ -403,6 +414,9 @@ Token lexer_next(Lexer *lx)
     }
     Token t = choose(lx);
     note_token(lx, &t);
+    /* More than are shown would only cost time. */
+    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
+        lx->stopped = true;
     if (lx->stopped)
         t = (Token){T_END, end_span(lx), NULL};
     return t;

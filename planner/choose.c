@@ -3,7 +3,7 @@
  * On one device every mesh axis has size 1, so the only open choice is the number
  * of micro-batches: fewer is never slower (each micro-batch runs the same kernels
  * on fewer rows), so the smallest number whose program fits is taken. */
-#include <string.h>
+#include <assert.h>
 
 #include "planner/planner.h"
 #include "planner/rules.h"
@@ -89,7 +89,7 @@ static Status lower(Arena *a, Diags *ds, const PlanRequest *r, Plan *plan, bool 
 
 static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan)
 {
-    Program *p = NULL, *last = NULL;
+    Program *p, *last = NULL;
     int64_t batch = batch_extent(r->graph), m = d->microbatches ? d->microbatches : 1;
     for (; m; m = d->microbatches ? 0 : next_divisor(batch, m)) {
         *plan = plan_with(a, r, d, m);
@@ -106,6 +106,7 @@ static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, con
             return OK;
         }
     }
+    assert(last && "one micro-batch was lowered, or the mistake was reported");
     return nothing_fits(ds, r, last, d);
 }
 

@@ -187,7 +187,7 @@ CPU_KERNEL(cross_entropy, f32)
     Entropy e = entropy_of(c, 0, 1);
     e.lse_out = c->in->nout > 1 ? 1 : -1;
     double count = real_at(c->argt[2], c->arg[2], 0), loss = entropy_sum(&e);
-    real_put(c->outt[0], c->out[0], 0, count > 0 ? loss / count : 0);
+    give_loss(c, count > 0 ? loss / count : 0);
 }
 
 CPU_KERNEL(cross_entropy_grad, f32)
@@ -207,5 +207,5 @@ CPU_KERNEL(cross_entropy_both, f32)
     e.by = attr_real(c, "seed") * inverse * (c->arg[3] ? real_at(c->argt[3], c->arg[3], 0) : 1);
     e.grad_out = 1;
     double loss = entropy_sum(&e);
-    real_put(c->outt[0], c->out[0], 0, loss * inverse);
+    give_loss(c, loss * inverse);
 }

@@ -1,11 +1,9 @@
 /* Sparse layers: router, dispatch, combine, load balance (Shazeer et al. 2017;
  * Fedus, Zoph, Shazeer 2022), each over one sequence at a time.
  *
- * A route is zero where an expert is not chosen, else the expert's weight: its
- * probability over that of all chosen ones, or, when one expert is chosen, the
- * probability itself (as Mixtral and Switch do).  Each expert takes its tokens in
- * the order of positions, as many as it has slots; an unused slot holds zeros and
- * token -1. */
+ * What route, prob and token hold is said at the head of ops.def.  An unused slot
+ * holds zeros and token -1.
+ */
 #ifndef REAL
 #include "kernels/ref/ref.h"
 
@@ -40,7 +38,7 @@ static void NAME(choose)(REAL *p, int64_t n, int64_t top)
             p[e] = -p[e];
     }
     for (int64_t e = 0; e < n; e++)
-        p[e] = signbit(p[e]) ? 0 : top == 1 ? p[e] : (REAL)((double)p[e] / total);
+        p[e] = signbit(p[e]) ? 0 : (REAL)((double)p[e] / total);
 }
 
 static void NAME(softmax_row)(REAL *x, int64_t n)
@@ -77,15 +75,13 @@ REF_KERNEL(router)
 static double NAME(prob_grad)(const REAL *droute, const REAL *dprob, const REAL *route, const REAL *prob, int64_t n, int64_t e)
 {
     double own = dprob ? (double)dprob[e] : 0, total = 0, mean = 0;
-    int64_t chosen = 0;
     if (!droute || route[e] == 0)
         return own;
     for (int64_t o = 0; o < n; o++) {
-        chosen += route[o] != 0;
         total += route[o] != 0 ? (double)prob[o] : 0;
         mean += (double)droute[o] * (double)route[o];
     }
-    return own + (chosen == 1 ? (double)droute[e] : ((double)droute[e] - mean) / total);
+    return own + ((double)droute[e] - mean) / total;
 }
 
 /* Of the logits: through the softmax. */
@@ -155,11 +151,10 @@ REF_KERNEL(combine)
     const REAL *y = ARG(0), *route = ARG(1);
     REAL *out = OUT(0);
     memset(out, 0, sizeof *out * (size_t)tensor_elements(c->outt[0]));
-    for (int64_t r = 0; r < m.groups * m.s * m.experts; r++) {
-        int64_t g = r / (m.s * m.experts), s = r / m.experts % m.s, e = r % m.experts;
-        int64_t slot = NAME(slot_of)(&m, route + g * m.s * m.experts, s, e), at = (g * m.experts + e) * m.slots + slot;
-        for (int64_t i = 0; slot >= 0 && i < m.d; i++)
-            out[(g * m.s + s) * m.d + i] += route[r] * y[at * m.d + i];
+    for (int64_t at = 0; at < m.groups * m.experts * m.slots; at++) {
+        int64_t s = int_at(c->argt[2], c->arg[2], at), g = at / (m.experts * m.slots), e = at / m.slots % m.experts;
+        for (int64_t i = 0; s >= 0 && i < m.d; i++)
+            out[(g * m.s + s) * m.d + i] += route[(g * m.s + s) * m.experts + e] * y[at * m.d + i];
     }
 }
 
@@ -184,17 +179,15 @@ REF_KERNEL(combine_grad)
     }
 }
 
-/* ---- load balance: experts * sum over experts of f P, f the share of an expert
- * among the choices of a sequence and P its mean probability; f is constant ---- */
+/* ---- load balance ---- */
 
+/* Part of the tokens of a sequence that chose expert e; no gradient flows through it. */
 static double NAME(share)(const REAL *route, int64_t s, int64_t n, int64_t e)
 {
-    double own = 0, all = 0;
-    for (int64_t i = 0; i < s * n; i++) {
-        all += route[i] != 0;
-        own += i % n == e && route[i] != 0;
-    }
-    return own / all;
+    double chosen = 0;
+    for (int64_t i = 0; i < s; i++)
+        chosen += route[i * n + e] != 0;
+    return chosen / (double)s;
 }
 
 REF_KERNEL(load_balance)

@@ -52,25 +52,26 @@ REF_KERNEL(place)
     }
 }
 
-/* One operand of concat, from index `first` of the result's own axis. */
-static void NAME(join)(const KCall *c, int arg, const REAL *x, int64_t first)
+/* One operand of concat, from index `first` of the joined axis; returns where it
+ * ends.  An operand without an axis of its own there is one index long; one that
+ * lacks another axis of the result is repeated along it. */
+static int64_t NAME(join)(const KCall *c, int arg, const REAL *x, int64_t first)
 {
     REAL *y = OUT(0);
-    FactorSet out = out_factors(c, 0), in = arg_factors(c, arg);
-    FactorSet shared = arg_factors(c, 0) & arg_factors(c, 1) & out;
-    int own = factor_of(in & ~shared);
-    int64_t stride = out_stride(c, 0, factor_of(out & ~shared));
-    for (Walk w = walk_over(c, in); w.more; walk_next(&w)) {
-        int64_t i = walk_index(&w, own);
+    FactorSet out = out_factors(c, 0), own = arg_factors(c, arg) & ~out;
+    int joined = factor_of(out & ~(arg_factors(c, 0) | arg_factors(c, 1)));
+    int64_t stride = out_stride(c, 0, joined);
+    for (Walk w = walk_over(c, (out & ~(1u << joined)) | own); w.more; walk_next(&w)) {
+        int64_t i = own ? walk_index(&w, factor_of(own)) : 0;
         y[w.at[MAX_ARGS] + (first + i) * stride] = x[w.at[arg]];
     }
+    return first + set_extent(c, own);
 }
 
 REF_KERNEL(concat)
 {
-    int own = factor_of(arg_factors(c, 0) & ~(arg_factors(c, 1) & out_factors(c, 0)));
-    NAME(join)(c, 0, ARG(0), 0);
-    NAME(join)(c, 1, ARG(1), c->in->extent[own]);
+    int64_t first = NAME(join)(c, 0, ARG(0), 0);
+    NAME(join)(c, 1, ARG(1), first);
 }
 
 REF_KERNEL(constant)

@@ -85,7 +85,7 @@ static double NAME(normalized)(const NAME(Saved) *s, int64_t row, int64_t i)
     return ((double)s->x[row * s->d + i] - (s->mean ? (double)s->mean[row] : 0)) * (double)s->rstd[row];
 }
 
-static void NAME(norm_grad_row)(const NAME(Saved) *s, int64_t row, REAL *dx)
+static void NAME(norm_grad_row)(const NAME(Saved) *s, int64_t row, bool adds, REAL *dx)
 {
     double mean_g = 0, mean_gh = 0;
     for (int64_t i = 0; i < s->d; i++) {
@@ -95,7 +95,8 @@ static void NAME(norm_grad_row)(const NAME(Saved) *s, int64_t row, REAL *dx)
     }
     for (int64_t i = 0; i < s->d; i++) {
         double g = (double)s->dy[row * s->d + i] * (double)s->w[i];
-        dx[row * s->d + i] = (REAL)((double)s->rstd[row] * (g - mean_g - NAME(normalized)(s, row, i) * mean_gh));
+        REAL *out = &dx[row * s->d + i];
+        *out = (REAL)((double)s->rstd[row] * (g - mean_g - NAME(normalized)(s, row, i) * mean_gh) + (adds ? (double)*out : 0));
     }
 }
 
@@ -120,7 +121,7 @@ static void NAME(norm_grad)(const KCall *c, NAME(Saved) s)
         NAME(norm_grad_weight)(c, &s, 2, true);
     REAL *dx = OUT(0);
     for (int64_t r = 0; dx && r < s.rows; r++)
-        NAME(norm_grad_row)(&s, r, dx);
+        NAME(norm_grad_row)(&s, r, kcall_adds(c, 0), dx);
 }
 
 REF_KERNEL(layernorm_grad)

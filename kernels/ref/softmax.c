@@ -88,7 +88,7 @@ REF_KERNEL(cross_entropy)
         if (label_counts(c, label))
             loss += NAME(row_loss)(&k, w.at[0], lse, label);
     }
-    real_put(c->outt[0], c->out[0], 0, count > 0 ? loss / count : 0);
+    give_loss(c, count > 0 ? loss / count : 0);
 }
 
 REF_KERNEL(cross_entropy_grad)
@@ -119,7 +119,7 @@ REF_KERNEL(cross_entropy_both)
             loss += NAME(row_loss)(&k, w.at[0], lse, label);
         NAME(row_grad)(&k, w.at[0], lse, label, counts ? by : 0, dx + w.at[MAX_ARGS + 1]);
     }
-    real_put(c->outt[0], c->out[0], 0, loss * inverse);
+    give_loss(c, loss * inverse);
 }
 
 REF_KERNEL(count_labels)

@@ -206,6 +206,58 @@ static void roles_of_a_slice(void **state)
     arena_free(s.arena);
 }
 
+/* ---- FLOPs and bytes ---- */
+
+static const Op *attention_of(Small *s, bool causal, int64_t window)
+{
+    OpSpec spec = op_spec(OP_attention, PHASE_FORWARD, "a", NOWHERE);
+    DimId shape[4] = {s->batch, s->seq, s->heads, s->head_dim};
+    spec.narg = 3;
+    for (int i = 0; i < 3; i++)
+        spec.arg[i] = tensor(s->g, i == 0 ? "q" : i == 1 ? "k" : "v", ROLE_INPUT, 4, shape);
+    spec.attr[op_attr_index(OP_attention, "causal")] = ATTR_B(causal);
+    if (window)
+        spec.attr[op_attr_index(OP_attention, "window")] = ATTR_I(window);
+    spec.nout = 1;
+    spec.out[0] = (OutSpec){.dtype = DT_f32, .rank = 4, .axis = {s->batch, s->seq, s->heads, s->head_dim}};
+    return op_of(s->g, graph_add_op(s->g, &spec));
+}
+
+/* 2 x 3 x 4 x 5 rows and columns, 4 FLOPs for each attended (query, key) pair and element. */
+static void model_flops_of_attention(void **state)
+{
+    (void)state;
+    static const struct { bool causal; int64_t window; double pairs; } cases[] = {
+        {false, 0, 25}, {true, 0, 15}, {true, 2, 9}, {false, 2, 13}, {true, 1, 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Small s = small_new();
+        attention_of(&s, cases[i].causal, cases[i].window);
+        assert_true(graph_model_flops(s.g, false) == 4.0 * 2 * 3 * 4 * 25);
+        assert_true(graph_model_flops(s.g, true) == 4.0 * 2 * 3 * 4 * cases[i].pairs);
+        assert_true(op_bytes(s.g, (OpId){0}) == 4.0 * (4 * 2 * 5 * 12));
+        arena_free(s.arena);
+    }
+}
+
+static void model_flops_of_a_linear(void **state)
+{
+    (void)state;
+    Small s = small_new();
+    OpSpec spec = op_spec(OP_linear, PHASE_FORWARD, "fc", NOWHERE);
+    spec.narg = 2;
+    spec.arg[0] = tensor(s.g, "x", ROLE_INPUT, 3, (DimId[]){s.batch, s.seq, s.hidden});
+    spec.arg[1] = tensor(s.g, "fc.w", ROLE_WEIGHT, 3, (DimId[]){s.hidden, s.heads, s.head_dim});
+    spec.nout = 1;
+    spec.out[0] = (OutSpec){.dtype = DT_f32, .rank = 4, .axis = {s.batch, s.seq, s.heads, s.head_dim}};
+    OpId id = graph_add_op(s.g, &spec);
+    assert_true(op_flops(s.g, id) == 2.0 * 2 * 5 * 12 * 12);
+    assert_true(graph_model_flops(s.g, false) == op_flops(s.g, id));
+    s.g->loss = graph_add_value(s.g, "loss", ROLE_ACTIVATION, DT_f32, 0, NULL, NOWHERE);
+    assert_true(graph_model_flops(s.g, false) == 3 * op_flops(s.g, id));
+    arena_free(s.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +269,8 @@ int main(void)
         cmocka_unit_test(roles_of_a_list),
         cmocka_unit_test(roles_of_attention),
         cmocka_unit_test(roles_of_a_slice),
+        cmocka_unit_test(model_flops_of_attention),
+        cmocka_unit_test(model_flops_of_a_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

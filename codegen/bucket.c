@@ -1,0 +1,261 @@
+/* Buckets: the states lie flat, and the optimizer is one pass over each bucket.
+ *
+ * Trained weights go into buckets in the order in which backward finishes their
+ * gradients; the tensors of a bucket share type and decay.  A bucket has a buffer
+ * of weights, one of gradients and one per moment, laid out alike: each tensor
+ * padded to PAD_ELEMENTS.  Padding is zero for ever: the map starts as zeros, no
+ * kernel writes between tensors, and an optimizer step on zeros leaves zeros. */
+#include "codegen/pass.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/text.h"
+
+typedef struct Bucket {
+    DType    dtype;
+    bool     decays;
+    int64_t  elements;                /* padded */
+    uint32_t *state, nstate;          /* members, in order */
+    uint32_t nmoment;
+    TensorId weights, gradients, moment[2];          /* flat, rank 1 */
+} Bucket;
+
+typedef struct Buckets {
+    Program *p;
+    Arena   *scratch;
+    Bucket  *bucket;
+    uint32_t nbucket;
+} Buckets;
+
+/* ---- which tensor goes where ---- */
+
+typedef struct Ready { uint32_t state, at; } Ready;  /* at: the last instruction that writes its gradient */
+
+/* Trained weights in order of readiness, then of declaration. */
+static Ready *readiness(const Program *p, Arena *scratch, uint32_t *n)
+{
+    uint32_t *last = NEWN(scratch, uint32_t, p->nbuffer + 1);
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        for (int k = 0; k < p->instr[i].nout; k++)
+            if (has_tensor(p->instr[i].out[k]))
+                last[buffer_of(p, p->instr[i].out[k]).i] = i;
+    Ready *r = NEWN(scratch, Ready, p->nstate + 1);
+    *n = 0;
+    for (uint32_t s = 0; s < p->nstate; s++) {
+        if (!has_tensor(p->state[s].gradient))
+            continue;
+        Ready x = {s, last[buffer_of(p, p->state[s].gradient).i]};
+        uint32_t k = (*n)++;
+        for (; k > 0 && r[k - 1].at > x.at; k--)
+            r[k] = r[k - 1];
+        r[k] = x;
+    }
+    return r;
+}
+
+static int64_t padded(const Tensor *t)
+{
+    return align_up(tensor_elements(t), PAD_ELEMENTS);
+}
+
+static bool fits(const Bucket *b, const Tensor *w, int64_t limit)
+{
+    return (b->elements + padded(w)) * dtype_bytes(w->dtype) <= limit;
+}
+
+/* The bucket that weight s goes into: the open one of its kind, unless it is full.
+ * A tensor above the limit alone gets one of its own and leaves the open one open. */
+static Bucket *bucket_for(Buckets *bs, int32_t open[2][DTYPES], const State *s, int64_t limit)
+{
+    const Tensor *w = &bs->p->tensor[s->weight.i];
+    int32_t *o = &open[s->decays][w->dtype];
+    bool alone = padded(w) * dtype_bytes(w->dtype) > limit;
+    if (!alone && *o >= 0 && fits(&bs->bucket[*o], w, limit))
+        return &bs->bucket[*o];
+    Bucket b = {.dtype = w->dtype, .decays = s->decays};
+    PUSH(bs->scratch, bs->bucket, bs->nbucket, b);
+    if (!alone)
+        *o = (int32_t)bs->nbucket - 1;
+    return &bs->bucket[bs->nbucket - 1];
+}
+
+static void fill(Buckets *bs, int64_t limit)
+{
+    int32_t open[2][DTYPES];
+    memset(open, 0xFF, sizeof open);
+    uint32_t n;
+    Ready *r = readiness(bs->p, bs->scratch, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        const State *s = &bs->p->state[r[i].state];
+        Bucket *b = bucket_for(bs, open, s, limit);
+        PUSH(bs->scratch, b->state, b->nstate, r[i].state);
+        b->elements += padded(&bs->p->tensor[s->weight.i]);
+    }
+}
+
+/* ---- making the buffers ---- */
+
+static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype, int64_t elements, ValueRole role)
+{
+    Tensor t = {.path = name, .dtype = dtype, .rank = 1, .axis = {{.local = elements, .global = elements}}, .role = role};
+    return code_own(p, t, cls);
+}
+
+/* Everything on `from` now lies in `into`, `at` bytes further on. */
+static void move_into(Program *p, BufferId from, BufferId into, int64_t at)
+{
+    for (uint32_t t = 0; t < p->ntensor; t++)
+        if (p->tensor[t].buffer.i == from.i) {
+            p->tensor[t].buffer = into;
+            p->tensor[t].at += at;
+        }
+}
+
+static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t at)
+{
+    Tensor t = p->tensor[weight.i];
+    t.buffer = buffer_of(p, moments);
+    t.at = at;
+    return program_add_tensor(p, t);
+}
+
+static void lay_out(Program *p, Bucket *b, uint32_t index)
+{
+    const char *name = arena_printf(p->arena, "bucket[%u]", index);
+    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->dtype, b->elements, ROLE_WEIGHT);
+    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->dtype, b->elements, ROLE_WEIGHT_GRADIENT);
+    for (uint32_t k = 0; k < b->nmoment; k++)
+        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->dtype, b->elements, ROLE_STEP);
+    int64_t at = 0;
+    for (uint32_t i = 0; i < b->nstate; i++) {
+        State *s = &p->state[b->state[i]];
+        move_into(p, buffer_of(p, s->weight), buffer_of(p, b->weights), at);
+        move_into(p, buffer_of(p, s->gradient), buffer_of(p, b->gradients), at);
+        for (uint32_t k = 0; k < b->nmoment; k++)
+            s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
+        at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->dtype);
+    }
+}
+
+/* Weights that no optimizer touches: frozen, unused, or of an inference model. */
+static void lay_out_frozen(Program *p)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->nstate; i++)
+        if (!has_tensor(p->state[i].gradient))
+            bytes += padded(&p->tensor[p->state[i].weight.i]) * dtype_bytes(p->tensor[p->state[i].weight.i].dtype);
+    if (bytes == 0)
+        return;
+    const char *name = has_tensor(p->loss) ? "frozen.weights" : "weights";
+    BufferId b = program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_weights, .bytes = align_up(bytes, BUFFER_ALIGN), .slots = 1});
+    int64_t at = 0;
+    for (uint32_t i = 0; i < p->nstate; i++) {
+        const State *s = &p->state[i];
+        if (has_tensor(s->gradient))
+            continue;
+        const Tensor *w = &p->tensor[s->weight.i];
+        int64_t next = at + padded(w) * dtype_bytes(w->dtype);
+        move_into(p, w->buffer, b, at);
+        at = next;
+    }
+}
+
+/* ---- the update procedure ---- */
+
+static void add_axis(Instr *in, int64_t elements)
+{
+    in->nfactor = 1;
+    in->extent[0] = elements;
+    in->role[0] = '.';
+}
+
+static Instr flat_instr(OpKind op, const char *path, int64_t elements)
+{
+    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
+    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
+    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
+    for (int i = 0; i < MAX_ARGS; i++)
+        in.arg[i] = NO_TENSOR;
+    for (int i = 0; i < MAX_OUTS; i++)
+        in.out[i] = NO_TENSOR;
+    add_axis(&in, elements);
+    return in;
+}
+
+static void give(Instr *in, TensorId t)
+{
+    in->arg_factor[in->narg][0] = 0;
+    in->arg[in->narg++] = t;
+}
+
+/* Read and written in place. */
+static void update(Instr *in, TensorId t)
+{
+    in->out_factor[in->nout][0] = 0;
+    in->out[in->nout++] = t;
+}
+
+static Instr sum_squares(const Program *p, const Bucket *b, bool first)
+{
+    Instr in = flat_instr(OP_sum_squares, p->tensor[b->gradients.i].path, b->elements);
+    give(&in, b->gradients);
+    in.out[in.nout++] = p->norm;
+    in.acc = first ? ACC_NO : ACC_YES;
+    in.acc_out = first ? 0 : 1;
+    return in;
+}
+
+static Instr step(const Program *p, const Bucket *b)
+{
+    OpKind op = p->optimizer.kind == OPTIMIZER_ADAMW ? OP_adamw : OP_sgd;
+    Instr in = flat_instr(op, p->tensor[b->weights.i].path, b->elements);
+    int moments = op == OP_adamw ? 2 : 1;
+    give(&in, b->weights);
+    give(&in, b->gradients);
+    for (int k = 0; k < moments; k++)
+        give(&in, b->moment[k]);
+    in.arg[in.narg++] = p->norm;
+    update(&in, b->weights);
+    for (uint32_t k = 0; k < b->nmoment; k++)
+        update(&in, b->moment[k]);
+    *instr_set(&in, "decays") = ATTR_B(b->decays);
+    return in;
+}
+
+static void add_update(Buckets *bs)
+{
+    Program *p = bs->p;
+    Tensor norm = {.path = "norm", .dtype = DT_f64, .role = ROLE_STEP};
+    p->norm = code_own(p, norm, CLASS_scalars);
+    const Proc *back = proc_find(p, PROC_backward);
+    assert(back && "gradients are made in backward");
+    Insertion *ins = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < bs->nbucket; i++)
+        PUSH(bs->scratch, ins, n, ((Insertion){back->end, sum_squares(p, &bs->bucket[i], i == 0), PROC_update}));
+    for (uint32_t i = 0; i < bs->nbucket && p->optimizer.kind != OPTIMIZER_NONE; i++)
+        PUSH(bs->scratch, ins, n, ((Insertion){back->end, step(p, &bs->bucket[i]), PROC_update}));
+    code_insert(p, bs->scratch, ins, n);
+}
+
+static uint32_t moments(const Optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
+}
+
+void bucket(Program *p, int64_t limit, Arena *scratch)
+{
+    Buckets bs = {.p = p, .scratch = scratch};
+    fill(&bs, limit);
+    for (uint32_t i = 0; i < bs.nbucket; i++) {
+        Bucket *b = &bs.bucket[i];
+        b->nmoment = moments(&p->optimizer);
+        b->moment[0] = b->moment[1] = NO_TENSOR;
+        lay_out(p, b, i);
+    }
+    lay_out_frozen(p);
+    if (bs.nbucket > 0)
+        add_update(&bs);
+    code_sweep(p, scratch);
+}

@@ -1,0 +1,84 @@
+/* The passes, in order.  After each one the program is verified and shown to who
+ * asked; a violation is our bug and ends the process. */
+#include "codegen/pass.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+const char *const codegen_passes[] = {"place", "fuse", "bucket", "schedule", "memory"};
+const int         codegen_npasses = sizeof codegen_passes / sizeof *codegen_passes;
+
+/* ---- what the program says of the whole step ---- */
+
+/* Elements of the first label input; samples where there are no labels. */
+static int64_t step_tokens(const Graph *g)
+{
+    for (uint32_t i = 0; i < g->nop; i++)
+        if (g->op[i].kind == OP_cross_entropy)
+            return value_elements(g, g->op[i].arg[1]);
+    return g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
+}
+
+static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Device *d)
+{
+    Program *p = program_new(a);
+    p->model = g->name;
+    p->loss = p->norm = NO_TENSOR;
+    p->optimizer = g->optimizer;
+    p->precision = g->precision;
+    p->batch = g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
+    p->microbatches = plan->microbatches;
+    p->reserve = d->reserve;
+    p->memory = d->memory;
+    p->threads = d->threads;
+    p->peak = d->peak[g->precision.compute];
+    p->model_flops = graph_model_flops(g, false);
+    p->model_flops_causal = graph_model_flops(g, true);
+    p->tokens = step_tokens(g);
+    return p;
+}
+
+/* ---- the passes ---- */
+
+static void after(const Program *p, int pass, const PassDump *dump)
+{
+    if (verify(p, stderr) > 0) {
+        fprintf(stderr, "codegen: the program is broken after pass '%s'\n", codegen_passes[pass]);
+        abort();
+    }
+    if (dump)
+        dump->after(dump->ctx, codegen_passes[pass], p);
+}
+
+static void lower(Lowering *lw, const PassDump *dump)
+{
+    Program *p = lw->p;
+    place(lw);
+    after(p, 0, dump);
+    fuse(p, lw->scratch);
+    after(p, 1, dump);
+    bucket(p, lw->plan->bucket > 0 ? lw->plan->bucket : DEFAULT_BUCKET, lw->scratch);
+    after(p, 2, dump);
+    schedule(p);
+    after(p, 3, dump);
+    memory(p, lw->scratch);
+    after(p, 4, dump);
+}
+
+Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const PassDump *dump, Program **out)
+{
+    Lowering lw = {.g = g, .plan = plan, .cluster = cl, .ds = ds, .scratch = arena_new("scratch")};
+    uint32_t device = plan->ndevices > 0 ? plan->devices[0] : 0;
+    lw.device = &cl->device[cl->kind[device]];
+    lw.micro = micro_read(lw.scratch, g, plan->microbatches);
+    int errors = ds->errors;
+    support_check(&lw);
+    *out = NULL;
+    if (ds->errors == errors) {
+        lw.p = program_of(a, g, plan, lw.device);
+        lower(&lw, dump);
+        *out = lw.p;
+    }
+    arena_free(lw.scratch);
+    return ds->errors == errors ? OK : ERR_REJECT;
+}

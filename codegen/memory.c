@@ -1,0 +1,209 @@
+/* Memory: lifetimes of buffers, and offsets that never put two live ones in one place.
+ *
+ * A position is an instruction id; procedures follow each other in it, which is
+ * also the order in time of one micro-batch.  A buffer lives from the first to the
+ * last instruction that names it.  Two kinds live always: states, inputs and
+ * scalars, and nothing else.  Evaluation has later ids than training and never runs
+ * at the same time, so the two share memory.
+ *
+ * Offsets are greedy: buffers by decreasing size (then by first use, then by
+ * number), each at the lowest offset where no buffer that lives with it lies. */
+#include "codegen/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- workspace and the cost of instructions ---- */
+
+static void add_workspace(Program *p, Instr *in)
+{
+    int64_t bytes = instr_workspace(in, p);
+    if (bytes == 0)
+        return;
+    Tensor t = {.path = in->path, .dtype = DT_u8, .rank = 1, .axis = {{.local = bytes, .global = bytes}}, .role = ROLE_STEP};
+    in->workspace = code_own(p, t, CLASS_workspace);
+}
+
+static int64_t bytes_once(const Program *p, const TensorId *t, int n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += has_tensor(t[i]) ? tensor_bytes(&p->tensor[t[i].i]) : 0;
+    return bytes;
+}
+
+static void finish_instrs(Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        Instr *in = &p->instr[i];
+        in->flops = instr_flops(in, p);
+        in->bytes = bytes_once(p, in->arg, in->narg) + bytes_once(p, in->out, in->nout);
+        add_workspace(p, in);
+    }
+}
+
+/* ---- lifetimes and classes ---- */
+
+static void touch(Program *p, TensorId t, uint32_t i)
+{
+    if (!has_tensor(t))
+        return;
+    Buffer *b = &p->buffer[buffer_of(p, t).i];
+    if (b->first < 0)
+        b->first = (int32_t)i;
+    b->last = (int32_t)i;
+}
+
+static void read_lifetimes(Program *p)
+{
+    for (uint32_t b = 0; b < p->nbuffer; b++)
+        p->buffer[b].first = p->buffer[b].last = -1;
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        for (int a = 0; a < in->narg; a++)
+            touch(p, in->arg[a], i);
+        for (int k = 0; k < in->nout; k++)
+            touch(p, in->out[k], i);
+        touch(p, in->workspace, i);
+    }
+    for (uint32_t o = 0; o < p->noutput; o++) {
+        Buffer *b = &p->buffer[buffer_of(p, p->output[o]).i];
+        b->last = (int32_t)p->ninstr - 1;
+        b->first = b->first < 0 ? b->last : b->first;
+    }
+}
+
+static bool within_calls(BufferClass c)
+{
+    return c == CLASS_working || c == CLASS_saved || c == CLASS_workspace;
+}
+
+/* Made in forward and read in backward: saved.  States, inputs and scalars: always. */
+static void classify(Program *p)
+{
+    const Proc *forward = proc_find(p, PROC_forward), *backward = proc_find(p, PROC_backward);
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        Buffer *b = &p->buffer[i];
+        if (!within_calls(b->cls))
+            b->first = b->last = -1;
+        else if (proc_has(forward, (uint32_t)b->first) && proc_has(backward, (uint32_t)b->last))
+            b->cls = CLASS_saved;
+    }
+}
+
+/* ---- offsets ---- */
+
+/* A buffer placed in the map; `placed` is sorted by offset. */
+typedef struct Block { int64_t offset, end; int32_t first, last; } Block;
+
+static int64_t whole_bytes(const Buffer *b)
+{
+    return b->bytes * b->slots;
+}
+
+typedef struct Order { int64_t bytes; int32_t first; uint32_t buffer; } Order;
+
+static int larger_first(const void *x, const void *y)
+{
+    const Order *a = x, *b = y;
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes ? -1 : 1;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : 1;
+}
+
+/* Lowest offset >= base for `bytes` beside all placed blocks that live in [first, last]. */
+static int64_t lowest_gap(const Block *placed, uint32_t n, const Buffer *b, int64_t base)
+{
+    int64_t at = base, bytes = whole_bytes(b);
+    for (uint32_t i = 0; i < n && placed[i].offset < at + bytes; i++)
+        if (placed[i].first <= b->last && b->first <= placed[i].last && placed[i].end > at)
+            at = placed[i].end;
+    return at;
+}
+
+static void insert_block(Block *placed, uint32_t n, Block x)
+{
+    uint32_t lo = 0, hi = n;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (placed[mid].offset <= x.offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(&placed[lo + 1], &placed[lo], sizeof *placed * (n - lo));
+    placed[lo] = x;
+}
+
+/* What lives always lies at the bottom, in order of class and number. */
+static int64_t place_persistent(Program *p)
+{
+    int64_t at = 0;
+    for (int c = 0; c < CLASSES; c++)
+        for (uint32_t i = 0; i < p->nbuffer; i++) {
+            Buffer *b = &p->buffer[i];
+            if (b->cls != (BufferClass)c || b->first >= 0)
+                continue;
+            b->offset = at;
+            at += whole_bytes(b);
+        }
+    return at;
+}
+
+static void place_offsets(Program *p, Arena *scratch)
+{
+    int64_t base = place_persistent(p), end = base;
+    Order *order = NEWN(scratch, Order, p->nbuffer + 1);
+    Block *placed = NEWN(scratch, Block, p->nbuffer + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        if (p->buffer[i].first >= 0)
+            order[n++] = (Order){whole_bytes(&p->buffer[i]), p->buffer[i].first, i};
+    qsort(order, n, sizeof *order, larger_first);
+    for (uint32_t i = 0; i < n; i++) {
+        Buffer *b = &p->buffer[order[i].buffer];
+        b->offset = lowest_gap(placed, i, b, base);
+        Block x = {b->offset, b->offset + whole_bytes(b), b->first, b->last};
+        insert_block(placed, i, x);
+        end = x.end > end ? x.end : end;
+    }
+    p->map_bytes[PART_PRIVATE] = end;
+    p->map_bytes[PART_SHARED] = 0;
+}
+
+void memory(Program *p, Arena *scratch)
+{
+    finish_instrs(p);
+    read_lifetimes(p);
+    classify(p);
+    place_offsets(p, scratch);
+}
+
+int64_t program_live_peak(const Program *p)
+{
+    Arena *scratch = arena_new("scratch");
+    int64_t *change = NEWN(scratch, int64_t, p->ninstr + 1);
+    int64_t always = 0, live = 0, peak = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        const Buffer *b = &p->buffer[i];
+        if (b->first < 0) {
+            always += whole_bytes(b);
+            continue;
+        }
+        change[b->first] += whole_bytes(b);
+        change[b->last + 1] -= whole_bytes(b);
+    }
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        live += change[i];
+        peak = live > peak ? live : peak;
+    }
+    arena_free(scratch);
+    return always + peak;
+}
+
+int64_t program_excess(const Program *p)
+{
+    return p->map_bytes[PART_PRIVATE] + p->map_bytes[PART_SHARED] + p->reserve - p->memory;
+}

@@ -1,0 +1,119 @@
+#ifndef CODEGEN_PASS_H
+#define CODEGEN_PASS_H
+/* Private to codegen: the passes, in the order driver.c calls them, and what
+ * they share.  A pass reads and changes a Program that is valid before and after. */
+#include "codegen/codegen.h"
+
+enum { NOTHING = UINT32_MAX };        /* no instruction, axis or use of the kind asked for */
+
+/* ---- how values meet micro-batches (micro.c) ---- */
+
+/* WHOLE: the same in every micro-batch.  CUT: each has its own samples along one
+ * axis.  PARTIAL: each has a summand.  A partial value of the forward pass holds the
+ * sum so far, because the op that closes the batch adds to it; one of the backward
+ * pass holds its own summand, because only a weight's gradient is accumulated. */
+typedef enum MicroKind { MICRO_WHOLE, MICRO_CUT, MICRO_PARTIAL } MicroKind;
+typedef struct MicroValue { MicroKind kind; uint32_t axis; } MicroValue;   /* axis: of CUT */
+
+typedef struct Micro {
+    int64_t     count;                /* micro-batches a step */
+    MicroValue *value;                /* per value of the graph */
+    uint8_t    *cut;                  /* per op: the factor that is cut, or NO_FACTOR */
+    uint8_t    *once;                 /* per op: bit a: argument a is whole and meets a summand */
+    OpId        obstacle;             /* first op that forbids cutting, or NO_OP */
+    const char *why;                  /* of the obstacle, continuing "op 'X' " */
+} Micro;
+
+/* What cutting the batch does to every value; never fails. */
+Micro micro_read(Arena *, const Graph *, int64_t count);
+/* Diagnose a count that the batch or an op forbids. */
+void  micro_check(Diags *, Arena *, const Graph *, const Micro *);
+/* Whether op `o` sums over the batch in the forward or begin phase: its result 0
+ * is added up over micro-batches. */
+bool  micro_closes(const Graph *, const Micro *, OpId o);
+
+/* ---- lowering ---- */
+
+typedef struct Lowering {
+    const Graph   *g;
+    const Plan    *plan;
+    const Device  *device;
+    const Cluster *cluster;
+    Diags         *ds;
+    Arena         *scratch;
+    Micro          micro;
+    Program       *p;
+} Lowering;
+
+void support_check(const Lowering *);  /* diagnose what codegen and the device cannot do */
+void place(Lowering *);                /* ops -> instructions, values -> tensors */
+void fuse(Program *, Arena *scratch);
+void bucket(Program *, int64_t limit, Arena *scratch);
+void schedule(Program *);
+void memory(Program *, Arena *scratch);
+int  verify(const Program *, FILE *err);
+
+/* Instruction of an op: extents, roles and attributes; no tensors yet. */
+Instr instr_from_op(const Lowering *, OpId);
+
+/* The result of a view op (rename, merge, unmerge): a tensor on the bytes of
+ * `x`, after or before a transpose where the order of axes asks for one. */
+TensorId view_place(Lowering *, const Op *, TensorId x, Tensor shape, TensorId bound);
+
+/* ---- instructions and who uses what (code.c) ---- */
+
+#define REMOVED OP_KINDS              /* op of an instruction that code_compact() drops */
+
+Proc *proc_find(const Program *, ProcKind);          /* NULL: the program has none */
+bool  proc_has(const Proc *, uint32_t instr);
+bool  same_procedure(const Program *, uint32_t a, uint32_t b);
+Attr *instr_set(Instr *, const char *name);          /* the attribute, to be written */
+/* A tensor alone on a new buffer, which has the tensor's path for a name. */
+TensorId code_own(Program *, Tensor, BufferClass);
+int64_t  align_up(int64_t bytes, int64_t to);
+/* A copy of src into dst, as an instruction: shapes are equal. */
+Instr instr_copy(const Program *, TensorId src, TensorId dst);
+
+typedef struct Insertion { uint32_t before; Instr instr; ProcKind proc; } Insertion;
+/* Insert in order of `before` (ties in the order given), each into its procedure,
+ * which is made when the program has none of that kind. */
+void code_insert(Program *, Arena *scratch, const Insertion *, uint32_t n);
+void code_compact(Program *);
+/* Drop tensors and buffers that nothing names. */
+void code_sweep(Program *, Arena *scratch);
+
+/* Who uses a buffer.  Instruction lists are in increasing order; entries whose
+ * instruction was removed or rewritten are skipped when read. */
+typedef struct UseList { uint32_t *instr, *tensor; uint32_t ninstr, ntensor; } UseList;
+typedef struct Uses {
+    Program *p;
+    Arena   *arena;
+    UseList *of;                      /* per buffer */
+    bool    *kept;                    /* per buffer: read from outside the procedures, or across calls */
+    bool    *gradient;                /* per buffer: a weight's gradient, not yet in an accumulator */
+} Uses;
+
+Uses     uses_read(Program *, Arena *);
+void     uses_add(Uses *, uint32_t instr);           /* after rewriting an instruction */
+void     uses_merge(Uses *, BufferId from, BufferId into);   /* all tensors of `from` move */
+/* Whether only instructions read it, within one call: it may be changed or given away. */
+bool     uses_free(const Uses *, BufferId);
+uint32_t uses_reads(const Uses *, BufferId);         /* instructions that read it */
+/* The first one after `after` (NOTHING: from the start) that reads, or writes. */
+uint32_t uses_next_read(const Uses *, BufferId, uint32_t after);
+uint32_t uses_writer(const Uses *, BufferId);        /* first; NOTHING: given from outside */
+uint32_t uses_last(const Uses *, BufferId);          /* last read or write */
+/* Remove what computes nothing that is read or kept; results past the first that
+ * nobody reads become NO_TENSOR. */
+void     uses_remove_dead(Uses *);
+
+bool     instr_reads(const Program *, const Instr *, BufferId);
+bool     instr_writes(const Program *, const Instr *, BufferId);
+static inline BufferId buffer_of(const Program *p, TensorId t) { return p->tensor[t.i].buffer; }
+
+/* ---- additions that become accumulation (accumulate.c) ---- */
+
+bool     accumulate_add(Uses *, uint32_t i);
+void     accumulate_gradients(Program *, Arena *scratch);
+
+#endif

@@ -1,0 +1,118 @@
+/* Verify: what must hold of any lowered program beyond what program_check() knows
+ * of one program text: gradients, accumulation and the schedule of a step. */
+#include "codegen/pass.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+typedef struct Verify { const Program *p; FILE *err; int broken; } Verify;
+
+__attribute__((format(printf, 2, 3))) static void broken(Verify *v, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(v->err, fmt, ap);
+    va_end(ap);
+    fputc('\n', v->err);
+    v->broken++;
+}
+
+/* ---- procedures ---- */
+
+static void check_procs(Verify *v)
+{
+    const Program *p = v->p;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->nproc; i++) {
+        if (p->proc[i].first != at || p->proc[i].end < at)
+            broken(v, "procedure %u covers [%u, %u), expected it to start at %u", i, p->proc[i].first, p->proc[i].end, at);
+        if (i > 0 && p->proc[i].kind <= p->proc[i - 1].kind)
+            broken(v, "procedure %u stands out of order", i);
+        at = p->proc[i].end;
+    }
+    if (at != p->ninstr)
+        broken(v, "procedures cover %u of %u instructions", at, p->ninstr);
+}
+
+/* ---- gradients ---- */
+
+static bool overlaps(const Tensor *a, const Tensor *b)
+{
+    return a->buffer.i == b->buffer.i && a->at < b->at + tensor_bytes(b) && b->at < a->at + tensor_bytes(a);
+}
+
+static Accumulate accumulation(const Instr *in, int k)
+{
+    return in->acc_out >> k & 1 ? in->acc : ACC_NO;
+}
+
+/* The first writer of an accumulator starts it anew in the first micro-batch, the
+ * others add, all in backward, and none of it is read there. */
+static void check_gradient(Verify *v, const State *s)
+{
+    const Program *p = v->p;
+    const Tensor *g = &p->tensor[s->gradient.i];
+    uint32_t writers = 0;
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        bool backward = proc_has(proc_find(p, PROC_backward), i);
+        for (int a = 0; a < in->narg && backward; a++)
+            if (has_tensor(in->arg[a]) && overlaps(&p->tensor[in->arg[a].i], g))
+                broken(v, "gradient of %s is read by instruction %u before it is complete", s->path, i);
+        for (int k = 0; k < in->nout; k++) {
+            if (!has_tensor(in->out[k]) || !overlaps(&p->tensor[in->out[k].i], g))
+                continue;
+            if (!backward || accumulation(in, k) != (writers == 0 ? ACC_AFTER_FIRST : ACC_YES))
+                broken(v, "gradient of %s: instruction %u writes it out of turn", s->path, i);
+            writers++;
+        }
+    }
+    if (writers == 0)
+        broken(v, "gradient of %s is never written", s->path);
+}
+
+static void check_adding(Verify *v)
+{
+    for (uint32_t i = 0; i < v->p->ninstr; i++) {
+        const Instr *in = &v->p->instr[i];
+        bool adds = op_info[in->op].flags & OPF_ACCUM;
+        if ((in->acc == ACC_NO) != (in->acc_out == 0))
+            broken(v, "instruction %u: accumulation and its results disagree", i);
+        if (in->acc != ACC_NO && !adds)
+            broken(v, "instruction %u: %s cannot add", i, op_info[in->op].name);
+    }
+}
+
+/* ---- the step ---- */
+
+static uint32_t calls_of(const Program *p, ProcKind kind, uint32_t micro)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->ncall; i++)
+        n += p->proc[p->call[i].proc].kind == kind && p->call[i].micro == micro;
+    return n;
+}
+
+static void check_schedule(Verify *v)
+{
+    const Program *p = v->p;
+    for (int kind = PROC_begin; kind <= PROC_backward; kind++)
+        for (uint32_t m = 0; m < (uint32_t)p->microbatches; m++)
+            if (p->ncall > 0 && proc_find(p, (ProcKind)kind) && calls_of(p, (ProcKind)kind, m) != 1)
+                broken(v, "procedure %d of micro-batch %u is not called once", kind, m);
+    for (uint32_t i = 0; i + 1 < p->ncall; i++)
+        if (p->proc[p->call[i].proc].kind == PROC_update)
+            broken(v, "weights are updated before the end of the step");
+}
+
+int verify(const Program *p, FILE *err)
+{
+    Verify v = {.p = p, .err = err};
+    check_procs(&v);
+    check_adding(&v);
+    for (uint32_t i = 0; i < p->nstate && has_tensor(p->norm); i++)
+        if (has_tensor(p->state[i].gradient))
+            check_gradient(&v, &p->state[i]);
+    check_schedule(&v);
+    return v.broken;
+}
