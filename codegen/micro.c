@@ -14,9 +14,12 @@
 
 /* ---- facts about one op ---- */
 
-static char linear_letter(OpKind k, int arg)
+/* A cast that loses no bits is linear, whatever the table says of casts. */
+static char linear_letter(const Graph *g, const Op *op, int arg)
 {
-    const char *l = op_info[k].linear;
+    const char *l = op_info[op->kind].linear;
+    if (op->kind == OP_cast && dtype_bytes(value_of(g, op->out[0])->dtype) >= dtype_bytes(value_of(g, op->arg[0])->dtype))
+        return 'l';
     return arg < (int)strlen(l) ? l[arg] : '-';
 }
 
@@ -70,7 +73,7 @@ static bool sums_over(const Graph *g, const Op *op, uint8_t f)
     if (op->factor[f].role == '.')
         return true;
     for (int a = 0; a < op->narg; a++)
-        if (linear_letter(op->kind, a) == 'l' && has_factor(op->arg_factor[a], arg_rank(g, op, a), f))
+        if (linear_letter(g, op, a) == 'l' && has_factor(op->arg_factor[a], arg_rank(g, op, a), f))
             return true;
     return false;
 }
@@ -132,7 +135,7 @@ static bool check_partial(Micro *mi, const Graph *g, OpId o)
     for (int a = 0; a < op->narg; a++) {
         if (!has_value(op->arg[a]))
             continue;
-        char letter = linear_letter(op->kind, a);
+        char letter = linear_letter(g, op, a);
         if (mi->value[op->arg[a].i].kind != MICRO_PARTIAL) {
             joint_whole |= letter == 'j' ? 1 << a : 0;
             continue;

@@ -1,0 +1,109 @@
+/* Eval: one instruction per op, run at once. */
+#include "tests/ops/eval.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/operand.h"
+
+static Tensor tensor_of(const Graph *g, ValueId v)
+{
+    const Value *val = value_of(g, v);
+    Tensor t = {.path = val->path, .buffer = NO_BUFFER, .dtype = val->dtype, .rank = val->rank, .role = val->role};
+    for (int i = 0; i < val->rank; i++) {
+        int64_t n = dim_of(g, val->axis[i])->extent;
+        t.axis[i] = (AxisPlace){.local = n, .global = n};
+    }
+    return t;
+}
+
+Eval *eval_new(Graph *g, DType compute, Isa isa, Team *team)
+{
+    Eval *e = calloc(1, sizeof *e);
+    *e = (Eval){.g = g, .program = program_new(g->arena), .compute = compute, .isa = isa, .team = team};
+    e->step = (KStep){.seed = 1234567, .step = 3, .first = true, .lr = 1e-2, .optimizer = &g->optimizer};
+    e->program->threads = team_size(team);
+    e->data = calloc(g->nvalue + 1, sizeof *e->data);
+    for (uint32_t v = 0; v < g->nvalue; v++) {
+        program_add_tensor(e->program, tensor_of(g, (ValueId){v}));
+        size_t bytes = (size_t)tensor_bytes(&e->program->tensor[v]);
+        e->data[v] = aligned_alloc(BUFFER_ALIGN, (bytes + BUFFER_ALIGN) / BUFFER_ALIGN * BUFFER_ALIGN);
+        memset(e->data[v], 0x7f, bytes);
+    }
+    return e;
+}
+
+void eval_free(Eval *e)
+{
+    for (uint32_t v = 0; v < e->g->nvalue; v++)
+        free(e->data[v]);
+    free(e->data);
+    free(e);
+}
+
+static Instr instr_of(const Graph *g, const Op *op)
+{
+    Instr in = {.op = op->kind, .path = op->path, .key = op->key, .narg = op->narg, .nout = op->nout, .nfactor = op->nfactor, .workspace = NO_TENSOR};
+    for (int i = 0; i < MAX_ARGS; i++)
+        in.arg[i] = (TensorId){op->arg[i].i};
+    for (int i = 0; i < MAX_OUTS; i++)
+        in.out[i] = (TensorId){op->out[i].i};
+    for (int f = 0; f < op->nfactor; f++) {
+        in.extent[f] = dim_of(g, op->factor[f].dim)->extent;
+        in.role[f] = op->factor[f].role;
+    }
+    memcpy(in.arg_factor, op->arg_factor, sizeof in.arg_factor);
+    memcpy(in.out_factor, op->out_factor, sizeof in.out_factor);
+    memcpy(in.attr, op->attr, sizeof in.attr);
+    return in;
+}
+
+static void call(Eval *e, const Instr *in)
+{
+    KCall c = {.in = in, .step = &e->step, .team = e->team};
+    for (int i = 0; i < in->narg; i++)
+        if (has_tensor(in->arg[i])) {
+            c.argt[i] = &e->program->tensor[in->arg[i].i];
+            c.arg[i] = e->data[in->arg[i].i];
+        }
+    for (int i = 0; i < in->nout; i++)
+        if (has_tensor(in->out[i])) {
+            c.outt[i] = &e->program->tensor[in->out[i].i];
+            c.out[i] = e->data[in->out[i].i];
+        }
+    c.work = malloc((size_t)instr_workspace(in, e->program) + 1);
+    Kernel k = kernel_find(in->op, e->compute, e->isa);
+    assert(k);
+    k(&c);
+    free(c.work);
+}
+
+void eval_op(Eval *e, OpId id)
+{
+    const Op *op = op_of(e->g, id);
+    if (op_info[op->kind].flags & OPF_VIEW) {
+        const Tensor *t = &e->program->tensor[op->out[0].i];
+        memcpy(e->data[op->out[0].i], e->data[op->arg[0].i], (size_t)tensor_bytes(t));
+        return;
+    }
+    Instr in = instr_of(e->g, op);
+    call(e, &in);
+}
+
+void eval_phase(Eval *e, Phase phase)
+{
+    for (uint32_t i = 0; i < e->g->nop; i++)
+        if (e->g->op[i].phase == phase)
+            eval_op(e, (OpId){i});
+}
+
+double eval_get(const Eval *e, ValueId v, int64_t i)
+{
+    return real_at(&e->program->tensor[v.i], e->data[v.i], i);
+}
+
+void eval_set(Eval *e, ValueId v, int64_t i, double x)
+{
+    real_put(&e->program->tensor[v.i], e->data[v.i], i, x);
+}

@@ -1,0 +1,31 @@
+#ifndef TESTS_OPS_EVAL_H
+#define TESTS_OPS_EVAL_H
+/* Eval: a Graph executed op by op, each value in an array of its own.  What tests
+ * of kernels and gradients need, and nothing of codegen or the runtime. */
+#include "ir/graph.h"
+#include "kernels/kernel.h"
+
+typedef struct Eval {
+    Graph   *g;
+    Program *program;                 /* tensor v is value v */
+    void   **data;                    /* per value */
+    DType    compute;
+    Isa      isa;
+    KStep    step;
+    Team    *team;
+} Eval;
+
+/* Arrays for all values of the graph as it stands, filled with 0x7f bytes: what is
+ * read before it is written shows. */
+Eval *eval_new(Graph *, DType compute, Isa, Team *);
+void  eval_free(Eval *);
+
+/* Run one op, or all of a phase, in order. */
+void  eval_op(Eval *, OpId);
+void  eval_phase(Eval *, Phase);
+
+/* Elements as doubles, whatever the dtype. */
+double eval_get(const Eval *, ValueId, int64_t i);
+void   eval_set(Eval *, ValueId, int64_t i, double);
+
+#endif
