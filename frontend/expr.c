@@ -164,7 +164,7 @@ static Term eval_node(Elab *e, Scope *s, const Node *n, const char *variable)
     case N_PIPE:     return eval_pipe(e, s, n, variable);
     case N_SELECT:   return eval_select(e, s, n);
     default:
-        assert(!"no expression");
+        assert(false && "no expression");
         return POISON;
     }
 }
