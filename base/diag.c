@@ -164,9 +164,12 @@ static Place place_of(const Sources *ss, Span at)
     uint32_t here = at.start - s->start, start = here;
     while (start > 0 && s->text[start - 1] != '\n')
         start--;
-    const char *end = strchr(s->text + start, '\n');
-    return (Place){s, s->text + start, (int)sources_line(ss, at.start), (int)(here - start),
-                   (int)(end - (s->text + start))};
+    /* The text may hold zero bytes; its final newline always ends the search. */
+    const char *line = s->text + start, *end = memchr(line, '\n', s->bytes + 1 - start);
+    int length = (int)(end - line), column = (int)(here - start);
+    if (length > 0 && line[length - 1] == '\r')
+        length--;
+    return (Place){s, line, (int)sources_line(ss, at.start), column < length ? column : length, length};
 }
 
 /* Underline `at` in `mark` with `c`, as far as it lies on the line at place p. */
@@ -178,6 +181,16 @@ static void underline(char *mark, const Place *p, Span at, char c)
             mark[i - line] = c;
 }
 
+/* What a terminal would obey instead of show becomes a '?'. */
+static void print_line(FILE *f, const Place *p)
+{
+    for (int i = 0; i < p->length; i++) {
+        unsigned char c = (unsigned char)p->line[i];
+        fputc((c < 0x20 && c != '\t') || c == 0x7F ? '?' : c, f);
+    }
+    fputc('\n', f);
+}
+
 /* UTF-8 continuation bytes take no column of their own. */
 static void print_mark(FILE *f, const Place *p, const char *mark)
 {
@@ -186,7 +199,7 @@ static void print_mark(FILE *f, const Place *p, const char *mark)
         end--;
     for (int i = 0; i < end; i++) {
         unsigned char c = i < p->length ? (unsigned char)p->line[i] : ' ';
-        if ((c & 0xC0) != 0x80)
+        if ((c & 0xC0) != 0x80 || mark[i] == '^')
             fputc(c == '\t' && mark[i] == ' ' ? '\t' : mark[i], f);
     }
     fputc('\n', f);
@@ -200,7 +213,9 @@ static void print_excerpt(const Sources *ss, const Diag *d, const Place *p, FILE
         underline(mark, p, d->range[i], '~');
     underline(mark, p, d->at, '~');
     mark[p->column] = '^';
-    fprintf(f, "%5d | %.*s\n      | ", p->number, p->length, p->line);
+    fprintf(f, "%5d | ", p->number);
+    print_line(f, p);
+    fputs("      | ", f);
     print_mark(f, p, mark);
 }
 

@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { BUCKET_DEFAULT = 25 * 1000 * 1000 };          /* bytes, where the plan says nothing */
-
 const char *const codegen_passes[] = {"place", "fuse", "bucket", "schedule", "memory"};
 const int         codegen_npasses = sizeof codegen_passes / sizeof *codegen_passes;
 
@@ -33,6 +31,7 @@ static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Dev
     p->reserve = d->reserve;
     p->memory = d->memory;
     p->threads = d->threads;
+    p->peak = d->peak[g->precision.compute];
     p->model_flops = graph_model_flops(g, false);
     p->model_flops_causal = graph_model_flops(g, true);
     p->tokens = step_tokens(g);
@@ -58,7 +57,7 @@ static void lower(Lowering *lw, const PassDump *dump)
     after(p, 0, dump);
     fuse(p, lw->scratch);
     after(p, 1, dump);
-    bucket(p, lw->plan->bucket > 0 ? lw->plan->bucket : BUCKET_DEFAULT, lw->scratch);
+    bucket(p, lw->plan->bucket > 0 ? lw->plan->bucket : DEFAULT_BUCKET, lw->scratch);
     after(p, 2, dump);
     schedule(p);
     after(p, 3, dump);

@@ -17,8 +17,8 @@ Token scan_token(void *scanner);
 void lexer_start(Lexer *lx, Diags *ds, const Source *source, Span text, int first)
 {
     assert(text.end == source->start + source->bytes);
-    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .end = text.end,
-                  .first = first, .last = T_NL};
+    *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .first = first,
+                  .last = T_NL, .errors = ds->errors};
     if (yylex_init_extra(lx, &lx->scanner) != 0) {
         fprintf(stderr, "error: out of memory (scanner)\n");
         exit(3);
@@ -201,7 +201,7 @@ static const char *describe_last(const Lexer *lx, Span at)
 {
     const char *text = lx->source->text + (at.start - lx->source->start);
     if (lx->last == T_END)
-        return lx->item != T_AN_EXPR ? "end of file" : "the end";
+        return lx->item != T_AN_EXPR ? "end of file" : "end of expression";
     if (lx->last == T_NL)
         return *text == ';' ? "';'" : *text == '}' ? "'}'" : "end of line";
     return quote(lx, at);
@@ -403,6 +403,9 @@ Token lexer_next(Lexer *lx)
     }
     Token t = choose(lx);
     note_token(lx, &t);
+    /* More than are shown would only cost time. */
+    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
+        lx->stopped = true;
     if (lx->stopped)
         t = (Token){T_END, end_span(lx), NULL};
     return t;

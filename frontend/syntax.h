@@ -28,7 +28,8 @@ typedef struct Lexer {
     Arena        *arena;
     const Source *source;
     void         *scanner;            /* flex's state */
-    uint32_t      pos, end;           /* the next byte to scan, and behind the last */
+    uint32_t      pos;                /* the next byte to scan */
+    int           errors;             /* reported before this text was read */
     int           first;              /* says what is to be read; handed out first */
     Open          open[NEST_LIMIT];
     uint32_t      nopen, nbrace;      /* nbrace of them are '{' */
@@ -41,7 +42,7 @@ typedef struct Lexer {
     bool          recovering;         /* from an error to the end of its statement */
     bool          in_bad_block;       /* the token that was wrong opened a block */
     bool          closing;            /* supplying the braces an item left open */
-    bool          stopped;            /* nested too deeply: nothing more is read */
+    bool          stopped;            /* nested too deeply, or too many errors: no more is read */
     bool          too_high;           /* reported that the tree would be too deep */
     Span         *comment;            /* in order; what the formatter puts back */
     uint32_t      ncomment;

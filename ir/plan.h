@@ -57,6 +57,9 @@ typedef struct Rules {
     Span        at;
 } Rules;
 
+/* The default size of a gradient bucket, in bytes: 25 MB, DistributedDataParallel's. */
+enum { DEFAULT_BUCKET = 25000000 };
+
 /* One device decides only the micro-batch; many ranks come as rows of this struct. */
 typedef struct Plan {
     Arena      *arena;

@@ -18,7 +18,4 @@ typedef struct PlanRequest {
  * no way, is a diagnostic with the reason, the bytes and what would help. */
 Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Program **program);
 
-/* The default size of a gradient bucket, in bytes: 25 MB, DistributedDataParallel's. */
-enum { DEFAULT_BUCKET = 25000000 };
-
 #endif

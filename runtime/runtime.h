@@ -76,8 +76,9 @@ void    data_close(Data *);
 int64_t data_samples(const Data *);                  /* in one epoch; -1: endless (random) */
 /* Write global samples first..first+n of the stream into the input tensors at
  * batch rows row..row+n.  Sample k of the stream is sample (k mod N) of epoch
- * (k / N), epochs permuted by the seed when `shuffled`. */
-void    data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
+ * (k / N), epochs permuted by the seed when `shuffled`.  Fails when a file changed
+ * since it was opened. */
+Status  data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
 /* Mark batch rows row..row+n as absent (LABEL_PAD labels, zero inputs). */
 void    data_pad(const Data *, const Rank *, int64_t n, int64_t row);
 /* Number in the files of stream sample k: for --dump samples. */

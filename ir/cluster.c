@@ -1,0 +1,205 @@
+/* Cluster: printing and checking. */
+#include "ir/cluster.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/quantity.h"
+
+/* ---- printing, in the layout of `pplan fmt` ---- */
+
+/* Keys of one device share a column for their '='. */
+static int key_width(const Device *d)
+{
+    size_t w = strlen(d->efficiency.npoint ? "efficiency" : "bandwidth");
+    for (int t = 0; t < DTYPES; t++)
+        if (d->peak[t] > 0 && strlen("peak.") + strlen(dtype_name((DType)t)) > w)
+            w = strlen("peak.") + strlen(dtype_name((DType)t));
+    return (int)w;
+}
+
+static void put_key(FILE *f, int width, const char *key)
+{
+    fprintf(f, "  %-*s = ", width, key);
+}
+
+static void put_doc(FILE *f, const char *doc)
+{
+    if (doc)
+        fprintf(f, " \"%s\"", doc);
+    fputs(" {\n", f);
+}
+
+static void put_curve(FILE *f, const Curve *c)
+{
+    fputc('[', f);
+    for (uint32_t i = 0; i < c->npoint; i++) {
+        fputs(i ? ", [" : "[", f);
+        if (c->point[i].at == 0)
+            fputc('0', f);
+        else
+            quantity_put(f, c->point[i].at, QUANTITY_FLOP);
+        fputs(", ", f);
+        real_put(f, c->point[i].fraction);
+        fputc(']', f);
+    }
+    fputs("]\n", f);
+}
+
+static void put_quantity_key(FILE *f, int width, const char *key, double value, QuantityKind kind)
+{
+    put_key(f, width, key);
+    quantity_put(f, value, kind);
+    fputc('\n', f);
+}
+
+static void print_device(FILE *f, const Device *d)
+{
+    int w = key_width(d);
+    fprintf(f, "device %s", d->name);
+    put_doc(f, d->doc);
+    put_key(f, w, "backend");
+    fprintf(f, "%s\n", d->backend == BACKEND_CPU ? "cpu" : "cuda");
+    if (d->threads > 0) {
+        put_key(f, w, "threads");
+        fprintf(f, "%d\n", d->threads);
+    }
+    put_quantity_key(f, w, "memory", (double)d->memory, QUANTITY_BYTES);
+    if (d->reserve > 0)
+        put_quantity_key(f, w, "reserve", (double)d->reserve, QUANTITY_BYTES);
+    put_quantity_key(f, w, "bandwidth", d->bandwidth, QUANTITY_BYTES_PER_S);
+    for (int t = 0; t < DTYPES; t++)
+        if (d->peak[t] > 0) {
+            char key[32];
+            snprintf(key, sizeof key, "peak.%s", dtype_name((DType)t));
+            put_quantity_key(f, w, key, d->peak[t], QUANTITY_FLOP_PER_S);
+        }
+    if (d->efficiency.npoint) {
+        put_key(f, w, "efficiency");
+        put_curve(f, &d->efficiency);
+    }
+    if (d->launch > 0)
+        put_quantity_key(f, w, "launch", d->launch, QUANTITY_SECONDS);
+    fputs("}\n", f);
+}
+
+static const char *topology_name(Topology t)
+{
+    static const char *const name[] = {"switch", "ring", "full", "mesh"};
+    return name[t];
+}
+
+/* "8 * h100 + 2 * node" */
+static void members_text(Text *t, const Cluster *c, const Level *l)
+{
+    for (uint32_t i = 0; i < l->ngroup; i++) {
+        const Group *g = &l->group[i];
+        const char *of = g->device >= 0 ? c->device[g->device].name : c->level[g->level].name;
+        text_add(t, "%s%lld * %s", i ? " + " : "", (long long)g->count, of);
+    }
+}
+
+static void print_level(FILE *f, const Level *l, int name_width, int member_width, const char *members)
+{
+    fprintf(f, "  level %-*s = %-*s { ", name_width, l->name, member_width, members);
+    if (l->link > 0) {
+        fputs("link = ", f);
+        quantity_put(f, l->link, QUANTITY_BYTES_PER_S);
+        fputs(", latency = ", f);
+        quantity_put(f, l->latency, QUANTITY_SECONDS);
+        fputs(", ", f);
+    }
+    fprintf(f, "topology = %s, efficiency = ", topology_name(l->topology));
+    real_put(f, l->efficiency);
+    if (l->cores > 0)
+        fprintf(f, ", cores = %d", l->cores);
+    fputs(" }\n", f);
+}
+
+/* Levels share columns for '=' and '{'. */
+static void print_levels(FILE *f, const Cluster *c)
+{
+    Arena *scratch = arena_new("scratch");
+    Text *members = NEWN(scratch, Text, c->nlevel ? c->nlevel : 1);
+    int name_width = 0, member_width = 0;
+    for (uint32_t i = 0; i < c->nlevel; i++) {
+        members[i] = text_new(scratch);
+        members_text(&members[i], c, &c->level[i]);
+        int n = (int)strlen(c->level[i].name), m = (int)members[i].n;
+        name_width = n > name_width ? n : name_width;
+        member_width = m > member_width ? m : member_width;
+    }
+    for (uint32_t i = 0; i < c->nlevel; i++)
+        print_level(f, &c->level[i], name_width, member_width, members[i].s);
+    arena_free(scratch);
+}
+
+void cluster_print(FILE *f, const Cluster *c)
+{
+    for (uint32_t i = 0; i < c->ndevice; i++) {
+        print_device(f, &c->device[i]);
+        fputc('\n', f);
+    }
+    fprintf(f, "cluster %s", c->name);
+    put_doc(f, c->doc);
+    print_levels(f, c);
+    int w = c->host_memory > 0 && c->host_link > 0 ? (int)strlen("host.memory") : 0;
+    if (c->host_memory > 0)
+        put_quantity_key(f, w, "host.memory", c->host_memory, QUANTITY_BYTES);
+    if (c->host_link > 0)
+        put_quantity_key(f, w, "host.link", c->host_link, QUANTITY_BYTES_PER_S);
+    fputs("}\n", f);
+}
+
+/* ---- checking ---- */
+
+static void check_device(Checker *k, const Device *d)
+{
+    if (d->memory <= 0 || d->reserve < 0 || d->reserve >= d->memory)
+        broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory, (long long)d->reserve);
+    if (!(d->bandwidth > 0) || d->launch < 0)
+        broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
+    if ((d->backend == BACKEND_CPU) != (d->threads > 0))
+        broken(k, "device '%s' has %d threads", d->name, d->threads);
+    for (uint32_t i = 0; i < d->efficiency.npoint; i++) {
+        const CurvePoint *p = &d->efficiency.point[i];
+        if (!(p->fraction > 0 && p->fraction <= 1) || (i && !(p->at > p[-1].at)))
+            broken(k, "device '%s': point %u of its efficiency (%g, %g) is out of order or range", d->name, i, p->at, p->fraction);
+    }
+}
+
+/* Devices of a level, counted; 0 when a group is broken or joins a level outside it. */
+static int64_t level_devices(Checker *k, const Cluster *c, uint32_t level)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < c->level[level].ngroup; i++) {
+        const Group *g = &c->level[level].group[i];
+        bool one = (g->device >= 0) != (g->level >= 0);
+        if (g->count < 1 || !one || g->device >= (int32_t)c->ndevice || g->level >= (int32_t)level) {
+            broken(k, "level '%s': member %u is neither a device nor an inner level", c->level[level].name, i);
+            return 0;
+        }
+        n += g->count * (g->device >= 0 ? 1 : level_devices(k, c, (uint32_t)g->level));
+    }
+    return n;
+}
+
+int cluster_check(const Cluster *c, FILE *err)
+{
+    Checker k = {err, "cluster", 0};
+    for (uint32_t i = 0; i < c->ndevice; i++)
+        check_device(&k, &c->device[i]);
+    for (uint32_t i = 0; i < c->nlevel; i++) {
+        const Level *l = &c->level[i];
+        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0)
+            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s and %d cores", l->name, l->link, l->efficiency, l->latency, l->cores);
+    }
+    int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
+    if (devices < 1 || devices != (int64_t)c->ndevices)
+        broken(&k, "its levels join %lld devices, but it has %u", (long long)devices, c->ndevices);
+    for (uint32_t i = 0; i < c->ndevices; i++)
+        if (c->kind[i] >= c->ndevice)
+            broken(&k, "device %u is of no kind", i);
+    return k.broken;
+}

@@ -1,0 +1,172 @@
+/* Plan: names of mesh axes, paths, printing and checking. */
+#include "ir/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/check.h"
+#include "ir/quantity.h"
+
+static const char *const mesh_names[MESH_AXES] = {"pp", "dp", "cp", "ep", "tp"};
+
+const char *mesh_axis_name(MeshAxis a)
+{
+    return mesh_names[a];
+}
+
+MeshAxis mesh_axis_find(const char *name)
+{
+    int a = 0;
+    while (a < MESH_AXES && strcmp(mesh_names[a], name) != 0)
+        a++;
+    return (MeshAxis)a;
+}
+
+/* ---- paths ---- */
+
+/* A name of a path ends at '.', '[' or ':'. */
+static size_t name_length(const char *p)
+{
+    return strcspn(p, ".[:");
+}
+
+/* "[12]" at p: its number, and p after it; -1 when there is none. */
+static int64_t take_index(const char **p)
+{
+    if (**p != '[')
+        return -1;
+    char *end;
+    int64_t i = strtoll(*p + 1, &end, 10);
+    *p = *end == ']' ? end + 1 : end;
+    return i;
+}
+
+static void skip_separator(const char **p)
+{
+    if (**p == '.' || **p == ':')
+        (*p)++;
+}
+
+bool path_matches(const Path *pattern, const char *path)
+{
+    const char *p = path;
+    for (uint32_t i = 0; i < pattern->nstep; i++) {
+        const PathStep *step = &pattern->step[i];
+        if (!step->name) {
+            int64_t round = take_index(&p);
+            if (round < step->first || round > step->last)
+                return false;
+        } else {
+            take_index(&p);           /* no rounds given: every round */
+            skip_separator(&p);
+            size_t n = name_length(p);
+            if (n != strlen(step->name) || strncmp(p, step->name, n) != 0)
+                return false;
+            p += n;
+        }
+    }
+    return true;
+}
+
+/* ---- printing ---- */
+
+/* A text of the language, with one blank line after it. */
+static void put_part(FILE *f, const char *text)
+{
+    if (!text)
+        return;
+    size_t n = strlen(text);
+    while (n > 0 && text[n - 1] == '\n')
+        n--;
+    fprintf(f, "%.*s\n\n", (int)n, text);
+}
+
+static int widest_override(const Graph *g)
+{
+    int w = 0;
+    for (uint32_t i = 0; i < g->noverride; i++) {
+        int n = (int)strlen(g->override[i].name);
+        w = n > w ? n : w;
+    }
+    return w;
+}
+
+static void put_mesh(FILE *f, const Plan *p)
+{
+    fputs("  mesh", f);
+    for (int a = 0; a < MESH_AXES; a++)
+        fprintf(f, "%s %s = %lld", a ? "," : "", mesh_names[a], (long long)p->mesh[a]);
+    if (p->ndevices == 1)
+        fputs("  # one device", f);
+    fputc('\n', f);
+}
+
+static void put_devices(FILE *f, const Plan *p)
+{
+    fputs("  devices      = [", f);
+    for (uint32_t i = 0; i < p->ndevices; i++)
+        fprintf(f, i ? ", %u" : "%u", p->devices[i]);
+    fputs("]\n", f);
+}
+
+/* Only the plan's own block has comments: the texts before it are the user's, and
+ * a comment there would be taken for one of theirs when the plan is read again. */
+static void put_rules(FILE *f, const Plan *p, const Graph *g)
+{
+    int w = widest_override(g);
+    fprintf(f, "plan %s on %s {\n", p->model, p->cluster);
+    for (uint32_t i = 0; i < g->noverride; i++)
+        fprintf(f, "  set %-*s = %s\n", w, g->override[i].name, g->override[i].text);
+    put_mesh(f, p);
+    put_devices(f, p);
+    fprintf(f, "  microbatches = %lld", (long long)p->microbatches);
+    if (p->why_microbatches)
+        fprintf(f, "  # %s", p->why_microbatches);
+    fprintf(f, "\n  schedule     = \"%s\"\n  bucket       = ", p->schedule);
+    quantity_put(f, (double)p->bucket, QUANTITY_BYTES);
+    fputs("\n}\n", f);
+}
+
+void plan_print(FILE *f, const Plan *p, const Graph *g)
+{
+    put_part(f, p->model_text);
+    put_part(f, p->cluster_text);
+    put_rules(f, p, g);
+}
+
+/* ---- checking ---- */
+
+static void check_devices(Checker *k, const Plan *p, const Cluster *c)
+{
+    int64_t size = 1;
+    for (int a = 0; a < MESH_AXES; a++) {
+        if (p->mesh[a] < 1)
+            broken(k, "mesh axis %s has size %lld", mesh_names[a], (long long)p->mesh[a]);
+        size *= p->mesh[a];
+    }
+    if (size != (int64_t)p->ndevices)
+        broken(k, "the mesh has %lld places for %u devices", (long long)size, p->ndevices);
+    for (uint32_t i = 0; i < p->ndevices; i++) {
+        if (p->devices[i] >= c->ndevices)
+            broken(k, "device %u of a cluster of %u", p->devices[i], c->ndevices);
+        for (uint32_t j = 0; j < i; j++)
+            if (p->devices[i] == p->devices[j])
+                broken(k, "device %u is used twice", p->devices[i]);
+    }
+}
+
+int plan_check(const Plan *p, const Graph *g, const Cluster *c, FILE *err)
+{
+    Checker k = {err, "plan", 0};
+    if (strcmp(p->model, g->name) != 0 || strcmp(p->cluster, c->name) != 0)
+        broken(&k, "a plan for '%s' on '%s', but these are '%s' and '%s'", p->model, p->cluster, g->name, c->name);
+    check_devices(&k, p, c);
+    int64_t batch = g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
+    if (p->microbatches < 1 || batch % p->microbatches != 0)
+        broken(&k, "%lld micro-batches of a batch of %lld", (long long)p->microbatches, (long long)batch);
+    if (strcmp(p->schedule, "1f1b") != 0 && strcmp(p->schedule, "gpipe") != 0)
+        broken(&k, "no schedule '%s'", p->schedule);
+    if (p->bucket < 1)
+        broken(&k, "a bucket of %lld bytes", (long long)p->bucket);
+    return k.broken;
+}

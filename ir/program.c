@@ -1,0 +1,72 @@
+/* Building a Program, and what is computed from its parts alone. */
+#include "ir/program.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+Program *program_new(Arena *a)
+{
+    Program *p = NEW(a, Program);
+    p->arena = a;
+    p->loss = NO_TENSOR;
+    p->norm = NO_TENSOR;
+    p->microbatches = 1;
+    p->threads = 1;
+    return p;
+}
+
+BufferId program_add_buffer(Program *p, Buffer b)
+{
+    PUSH(p->arena, p->buffer, p->nbuffer, b);
+    return (BufferId){p->nbuffer - 1};
+}
+
+TensorId program_add_tensor(Program *p, Tensor t)
+{
+    PUSH(p->arena, p->tensor, p->ntensor, t);
+    return (TensorId){p->ntensor - 1};
+}
+
+uint32_t program_add_instr(Program *p, Instr in)
+{
+    PUSH(p->arena, p->instr, p->ninstr, in);
+    return p->ninstr - 1;
+}
+
+int64_t tensor_elements(const Tensor *t)
+{
+    int64_t n = 1;
+    for (int x = 0; x < t->rank; x++)
+        n *= t->axis[x].local;
+    return n;
+}
+
+int64_t tensor_bytes(const Tensor *t)
+{
+    return tensor_elements(t) * dtype_bytes(t->dtype);
+}
+
+const Attr *instr_attr(const Instr *in, const char *name)
+{
+    int i = op_attr_index(in->op, name);
+    assert(i >= 0);
+    return &in->attr[i];
+}
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo), over the printed form. */
+uint64_t program_hash(const Program *p)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f || (program_print(f, p), fclose(f)) != 0) {
+        fprintf(stderr, "error: out of memory (hash of a program)\n");
+        exit(3);
+    }
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
+    free(text);
+    return h;
+}

@@ -1,0 +1,196 @@
+/* program_check(): what holds of any Program, looked at without running it.  The
+ * order of reads and writes is checked by replaying a step: program_replay.c.
+ *
+ * A program whose map is empty has no offsets yet (the passes before the memory
+ * map): lifetimes and places are then not looked at. */
+#include <string.h>
+
+#include "ir/program_check.h"
+
+bool program_is_mapped(const Program *p)
+{
+    return p->map_bytes[PART_PRIVATE] > 0 || p->map_bytes[PART_SHARED] > 0;
+}
+
+/* ---- buffers ---- */
+
+static void check_buffer(Checker *k, const Program *p, const Buffer *b)
+{
+    if (b->bytes < 0 || b->bytes % BUFFER_ALIGN != 0 || b->slots < 1)
+        broken(k, "buffer '%s' has %u slots of %lld bytes, not a multiple of %d", b->name, b->slots, (long long)b->bytes, BUFFER_ALIGN);
+    if (b->by_micro && (int64_t)b->slots != p->microbatches)
+        broken(k, "buffer '%s' has %u slots for %lld micro-batches", b->name, b->slots, (long long)p->microbatches);
+    if (!program_is_mapped(p))
+        return;
+    if ((b->first < 0) != (b->last < 0) || b->first > b->last || b->last >= (int32_t)p->ninstr)
+        broken(k, "buffer '%s' lives from %d to %d of %u instructions", b->name, b->first, b->last, p->ninstr);
+    if (b->offset < 0 || b->offset % BUFFER_ALIGN != 0 || b->offset + b->bytes * b->slots > p->map_bytes[b->part])
+        broken(k, "buffer '%s' lies at %lld + %lld, outside the map of %lld bytes", b->name, (long long)b->offset,
+               (long long)(b->bytes * b->slots), (long long)p->map_bytes[b->part]);
+}
+
+static bool live_together(const Buffer *a, const Buffer *b)
+{
+    return a->first < 0 || b->first < 0 || (a->first <= b->last && b->first <= a->last);
+}
+
+bool buffers_meet(const Buffer *a, const Buffer *b)
+{
+    return a->part == b->part && a->offset < b->offset + b->bytes * b->slots && b->offset < a->offset + a->bytes * a->slots;
+}
+
+static void check_overlaps(Checker *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->nbuffer && program_is_mapped(p); i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const Buffer *a = &p->buffer[j], *b = &p->buffer[i];
+            if (buffers_meet(a, b) && live_together(a, b))
+                broken(k, "buffers '%s' (%lld) and '%s' (%lld) overlap while both live", a->name, (long long)a->offset, b->name, (long long)b->offset);
+        }
+}
+
+/* ---- tensors ---- */
+
+static void check_tensor(Checker *k, const Program *p, uint32_t i)
+{
+    const Tensor *t = &p->tensor[i];
+    if (t->buffer.i >= p->nbuffer) {
+        broken(k, "tensor %u '%s' lies in no buffer", i, t->path);
+        return;
+    }
+    const Buffer *b = &p->buffer[t->buffer.i];
+    if (t->at < 0 || t->at % dtype_bytes(t->dtype) != 0 || t->at > b->bytes || tensor_bytes(t) > b->bytes - t->at)
+        broken(k, "tensor %u '%s' lies at %lld + %lld in a buffer of %lld bytes", i, t->path, (long long)t->at, (long long)tensor_bytes(t), (long long)b->bytes);
+    for (int x = 0; x < t->rank; x++) {
+        const AxisPlace *a = &t->axis[x];
+        int64_t parts = a->micro ? p->microbatches : 1;
+        if (a->local < 1 || a->origin < 0 || a->local > a->global || a->origin > a->global - a->local || (a->global - a->origin) / a->local < parts)
+            broken(k, "tensor %u '%s': axis %d holds %lld of %lld from %lld in %lld parts", i, t->path, x, (long long)a->local, (long long)a->global,
+                   (long long)a->origin, (long long)parts);
+    }
+}
+
+/* ---- instructions ---- */
+
+typedef struct At { Checker *k; const Program *p; const Instr *in; uint32_t i; } At;
+
+/* Extents of a tensor agree with the instruction's factors, axis by axis. */
+static void check_edge(At at, const char *what, int n, TensorId id, const uint8_t *factor)
+{
+    if (id.i >= at.p->ntensor) {
+        broken(at.k, "instruction %u (%s): %s %d is no tensor", at.i, at.in->path, what, n);
+        return;
+    }
+    const Tensor *t = &at.p->tensor[id.i];
+    for (int x = 0; x < MAX_RANK; x++) {
+        bool axis = x < t->rank, labelled = factor[x] != NO_FACTOR;
+        if (axis != labelled || (labelled && factor[x] >= at.in->nfactor))
+            broken(at.k, "instruction %u (%s): axis %d of %s %d has %s", at.i, at.in->path, x, what, n, axis ? "no factor" : "a factor, but is none");
+        else if (axis && t->axis[x].local != at.in->extent[factor[x]])
+            broken(at.k, "instruction %u (%s): axis %d of %s %d has %lld elements, expected %lld", at.i, at.in->path, x, what, n,
+                   (long long)t->axis[x].local, (long long)at.in->extent[factor[x]]);
+    }
+    const Buffer *b = &at.p->buffer[t->buffer.i];
+    if (program_is_mapped(at.p) && b->first >= 0 && ((int32_t)at.i < b->first || (int32_t)at.i > b->last))
+        broken(at.k, "instruction %u (%s) uses buffer '%s' outside its life from %d to %d", at.i, at.in->path, b->name, b->first, b->last);
+}
+
+static void check_workspace(At at)
+{
+    int64_t need = instr_workspace(at.in, at.p);
+    if (!has_tensor(at.in->workspace)) {
+        if (program_is_mapped(at.p) && need > 0)
+            broken(at.k, "instruction %u (%s) has no workspace, but needs %lld bytes", at.i, at.in->path, (long long)need);
+        return;
+    }
+    if (at.in->workspace.i >= at.p->ntensor || tensor_bytes(&at.p->tensor[at.in->workspace.i]) < need)
+        broken(at.k, "instruction %u (%s) needs a workspace of %lld bytes", at.i, at.in->path, (long long)need);
+}
+
+static void check_instr(At at)
+{
+    const Instr *in = at.in;
+    const OpSig *sig = op_sig(in->op);
+    int before = at.k->broken, nout = 0;
+    if (in->narg > op_narg(in->op) || in->nout > sig->nresult + sig->nsaved || in->nfactor > MAX_FACTORS) {
+        broken(at.k, "instruction %u (%s): too many arguments, results or factors for %s", at.i, in->path, op_info[in->op].name);
+        return;
+    }
+    for (int a = 0; a < op_narg(in->op); a++) {
+        const SigFormal *f = op_arg(in->op, a);
+        if (a < in->narg && has_tensor(in->arg[a]))
+            check_edge(at, "argument", a, in->arg[a], in->arg_factor[a]);
+        else if (!f->optional && f->kind != SIG_SCALAR)
+            broken(at.k, "instruction %u (%s): argument '%s' is absent", at.i, in->path, f->name);
+    }
+    for (int o = 0; o < in->nout; o++) {
+        nout += has_tensor(in->out[o]);
+        if (has_tensor(in->out[o]))
+            check_edge(at, "result", o, in->out[o], in->out_factor[o]);
+    }
+    if (nout == 0)
+        broken(at.k, "instruction %u (%s) has no result", at.i, in->path);
+    if ((in->acc == ACC_NO) != (in->acc_out == 0) || (in->acc != ACC_NO && !(op_info[in->op].flags & OPF_ACCUM)))
+        broken(at.k, "instruction %u (%s): %s cannot accumulate like that", at.i, in->path, op_info[in->op].name);
+    if (at.k->broken == before)
+        check_workspace(at);
+}
+
+/* ---- procedures, calls and what the outside reads ---- */
+
+static void check_order(Checker *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->nproc; i++)
+        if (p->proc[i].kind >= PROCS || p->proc[i].first > p->proc[i].end || p->proc[i].end > p->ninstr)
+            broken(k, "procedure %u is [%u, %u) of %u instructions", i, p->proc[i].first, p->proc[i].end, p->ninstr);
+    for (uint32_t i = 0; i < p->ncall; i++)
+        if (p->call[i].proc >= p->nproc || p->call[i].micro >= (uint64_t)p->microbatches)
+            broken(k, "call %u: procedure %u, micro-batch %u", i, p->call[i].proc, p->call[i].micro);
+}
+
+static void check_named(Checker *k, const Program *p, const char *what, const char *name, TensorId t, bool needed)
+{
+    if (has_tensor(t) ? t.i >= p->ntensor : needed)
+        broken(k, "%s of '%s' is no tensor", what, name);
+}
+
+static void check_outside(Checker *k, const Program *p)
+{
+    check_named(k, p, "the loss", "the step", p->loss, false);
+    check_named(k, p, "the norm", "the step", p->norm, false);
+    for (uint32_t i = 0; i < p->ninput; i++)
+        check_named(k, p, "the tensor", p->input[i].name, p->input[i].tensor, true);
+    for (uint32_t i = 0; i < p->noutput; i++)
+        check_named(k, p, "the tensor", "an output", p->output[i], true);
+    for (uint32_t i = 0; i < p->nstate; i++) {
+        const State *s = &p->state[i];
+        check_named(k, p, "the weight", s->path, s->weight, true);
+        check_named(k, p, "the master", s->path, s->master, false);
+        check_named(k, p, "the gradient", s->path, s->gradient, false);
+        check_named(k, p, "moment 0", s->path, s->moment[0], false);
+        check_named(k, p, "moment 1", s->path, s->moment[1], false);
+        if (k->broken || !has_tensor(s->gradient))
+            continue;
+        if (tensor_elements(&p->tensor[s->weight.i]) != tensor_elements(&p->tensor[s->gradient.i]))
+            broken(k, "weight '%s' and its gradient have different extents", s->path);
+    }
+}
+
+int program_check(const Program *p, FILE *err)
+{
+    Checker k = {err, "program", 0};
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        check_buffer(&k, p, &p->buffer[i]);
+    for (uint32_t i = 0; i < p->ntensor; i++)
+        check_tensor(&k, p, i);
+    if (k.broken)
+        return k.broken;
+    check_overlaps(&k, p);
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        check_instr((At){&k, p, &p->instr[i], i});
+    check_order(&k, p);
+    check_outside(&k, p);
+    if (!k.broken)
+        program_replay(p, &k);
+    return k.broken;
+}

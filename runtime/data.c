@@ -1,0 +1,310 @@
+/* Data: the stream of samples a run trains on, and the batches it is cut into. */
+#include <string.h>
+
+#include "base/diag.h"
+#include "base/text.h"
+#include "runtime/data.h"
+
+/* ---- what the program asks for ---- */
+
+static const char *input_text(Arena *a, const Program *p, const Input *in)
+{
+    const Tensor *t = &p->tensor[in->tensor.i];
+    Text s = text_new(a);
+    text_add(&s, "%s[", in->name);
+    for (uint32_t i = 0; i < t->rank; i++)
+        text_add(&s, "%s%lld", i ? ", " : "", (long long)t->axis[i].global);
+    text_add(&s, "] : %s", dtype_name(t->dtype));
+    return s.s;
+}
+
+static const char *inputs_text(Arena *a, const Program *p)
+{
+    Text s = text_new(a);
+    for (uint32_t i = 0; i < p->ninput; i++)
+        text_add(&s, "%s%s", i ? ", " : "", input_text(a, p, &p->input[i]));
+    return s.s;
+}
+
+/* A column without its source.  Inputs hold samples along their first axis. */
+static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
+{
+    const Tensor *t = &p->tensor[in->tensor.i];
+    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1};
+    c->key = arena_printf(a, "data:%s", in->name);
+    if (t->rank == 0 || t->axis[0].global != p->batch) {
+        fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),
+                (long long)p->batch);
+        return ERR_REJECT;
+    }
+    for (uint32_t i = 1; i < t->rank; i++)
+        c->length *= t->axis[i].global;
+    c->stride = c->length;
+    c->limit = limit_of(a, p, in->tensor);
+    if (c->limit.label && dtype_bytes(t->dtype) < 4) {
+        fprintf(stderr, "error: labels '%s': they must be i32 or i64, to mark rows that are absent\n", input_text(a, p, in));
+        return ERR_REJECT;
+    }
+    return OK;
+}
+
+/* ---- SPECs ---- */
+
+static bool is_integer(DType t)
+{
+    return t == DT_i32 || t == DT_i64 || t == DT_i16 || t == DT_i8 || t == DT_u8;
+}
+
+static bool is_token_model(const Program *p)
+{
+    if (p->ninput != 2)
+        return false;
+    const Tensor *x = &p->tensor[p->input[0].tensor.i], *y = &p->tensor[p->input[1].tensor.i];
+    return is_integer(x->dtype) && is_integer(y->dtype) && x->rank == 2 && y->rank == 2 && x->axis[1].global == y->axis[1].global;
+}
+
+/* FILE: sample i is tokens i*seq .. i*seq+seq, its labels the tokens after them. */
+static Status open_tokens(Arena *a, Data *d, const char *spec)
+{
+    Tokens t;
+    if (!is_token_model(d->program)) {
+        fprintf(stderr, "error: data '%s': a file of tokens serves a model with two integer inputs [batch, seq]; this one has %s. "
+                "Give each input a safetensors file, as INPUT=FILE\n", spec, inputs_text(a, d->program));
+        return ERR_USAGE;
+    }
+    TRY(tokens_open(a, spec, &t));
+    int64_t seq = d->column[0].length;
+    d->samples = t.count > 0 ? (t.count - 1) / seq : 0;
+    if (d->samples == 0) {
+        fprintf(stderr, "error: data file '%s': it has %lld token%s, but one sample of %lld needs %lld: itself and the one after\n",
+                t.path, (long long)t.count, t.count == 1 ? "" : "s", (long long)seq, (long long)seq + 1);
+        return ERR_REJECT;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        Column *c = &d->column[i];
+        c->path = t.path;
+        c->form = t.form;
+        c->width = t.width;
+        c->at = t.at + (int64_t)i * t.width;
+        TRY(column_open(a, c, d->samples));
+    }
+    return OK;
+}
+
+static Status open_random(Data *d)
+{
+    for (uint32_t i = 0; i < d->ncolumn; i++) {
+        Column *c = &d->column[i];
+        if (c->tensor->dtype == DT_u8)               /* a mask, unless something indexes with it */
+            c->limit.most = c->limit.indexes ? c->limit.most : 1;
+        else if (c->tensor->dtype != DT_f32 && c->tensor->dtype != DT_f64 && !c->limit.indexes) {
+            fprintf(stderr, "error: random data for input '%s' of %s: nothing in the model says which values it may have\n", c->name,
+                    dtype_name(c->tensor->dtype));
+            return ERR_REJECT;
+        }
+    }
+    d->samples = -1;
+    return OK;
+}
+
+static Column *find_column(const Data *d, const char *name, size_t n)
+{
+    for (uint32_t i = 0; i < d->ncolumn; i++)
+        if (strlen(d->column[i].name) == n && strncmp(d->column[i].name, name, n) == 0)
+            return &d->column[i];
+    return NULL;
+}
+
+/* How a file's elements become the input's; false when they cannot. */
+static bool choose_form(DType file, DType input, Form *form)
+{
+    static const DType dtype_of[] = {DT_u8, DTYPES, DTYPES, DT_i8, DT_i16, DT_i32, DT_i64};
+    if (dtype_is_float(file) != dtype_is_float(input))
+        return false;
+    *form = file == input ? FORM_copy : FORM_widen;
+    if (dtype_is_float(file))
+        return file == input || (file == DT_f32 && input == DT_f64);
+    for (int i = 0; i < FORM_copy; i++)
+        if (dtype_of[i] == (file == DT_bool ? DT_u8 : file))
+            *form = (Form)i;
+    return true;
+}
+
+static Status reject_tensor(Arena *a, const Data *d, const Column *c, const STensor *t)
+{
+    Text s = text_new(a);
+    for (uint32_t i = 0; i < t->rank; i++)
+        text_add(&s, "%s%lld", i ? ", " : "", (long long)t->extent[i]);
+    fprintf(stderr, "error: data file '%s': tensor '%s'[%s] : %s does not fit input '%s': expected samples first, the other axes and "
+            "a %s type alike\n", c->path, t->name, s.s, dtype_name(t->dtype),
+            input_text(a, d->program, &d->program->input[c - d->column]), dtype_is_float(c->tensor->dtype) ? "float" : "whole-number");
+    return ERR_REJECT;
+}
+
+/* The column's tensor: that of its name, or the file's only one. */
+static Status bind_tensor(Arena *a, const Data *d, Column *c, const SFile *f, int64_t *samples)
+{
+    const STensor *t = sfile_find(f, c->name);
+    if (!t && f->ntensor == 1)
+        t = &f->tensor[0];
+    if (!t) {
+        fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->name);
+        return ERR_REJECT;
+    }
+    bool fits = t->rank == c->tensor->rank && choose_form(t->dtype, c->tensor->dtype, &c->form);
+    for (uint32_t i = 1; fits && i < t->rank; i++)
+        fits = t->extent[i] == c->tensor->axis[i].global;
+    if (!fits)
+        return reject_tensor(a, d, c, t);
+    c->width = dtype_bytes(t->dtype);
+    c->at = (const char *)t->data - (const char *)f->map;
+    *samples = t->extent[0];
+    return OK;
+}
+
+static Status open_tensor(Arena *a, Data *d, Column *c, const char *path)
+{
+    SFile f;
+    int64_t samples = 0;
+    c->path = path;
+    TRY(sfile_open(a, path, &f));
+    Status s = bind_tensor(a, d, c, &f, &samples);
+    sfile_close(&f);
+    TRY(s);
+    if (samples == 0 || (d->samples > 0 && samples != d->samples)) {
+        fprintf(stderr, "error: data file '%s' has %lld samples of '%s'", path, (long long)samples, c->name);
+        if (samples > 0)
+            fprintf(stderr, ", but the files before it have %lld", (long long)d->samples);
+        fputc('\n', stderr);
+        return ERR_REJECT;
+    }
+    d->samples = samples;
+    return column_open(a, c, samples);
+}
+
+/* INPUT=FILE for every input. */
+static Status open_tensors(Arena *a, Data *d, const char *const *spec, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        size_t name = strcspn(spec[i], "=");
+        Column *c = find_column(d, spec[i], name);
+        if (!spec[i][name] || !c) {
+            fprintf(stderr, "error: data '%s': expected INPUT=FILE for each input; the model has %s\n", spec[i],
+                    inputs_text(a, d->program));
+            return ERR_USAGE;
+        }
+        if (c->path) {
+            fprintf(stderr, "error: data for input '%s' is given twice\n", c->name);
+            return ERR_USAGE;
+        }
+        TRY(open_tensor(a, d, c, spec[i] + name + 1));
+    }
+    for (uint32_t i = 0; i < d->ncolumn; i++)
+        if (!d->column[i].path) {
+            fprintf(stderr, "error: no data for input '%s': give it as '%s=FILE'\n", d->column[i].name, d->column[i].name);
+            return ERR_USAGE;
+        }
+    return OK;
+}
+
+static Status open_specs(Arena *a, Data *d, const char *const *spec, uint32_t n)
+{
+    if (n == 1 && strcmp(spec[0], "random") == 0)
+        return open_random(d);
+    size_t name = strcspn(spec[0], "=");
+    if (n == 1 && !(spec[0][name] && find_column(d, spec[0], name)))
+        return open_tokens(a, d, spec[0]);
+    return open_tensors(a, d, spec, n);
+}
+
+Status data_open(Arena *a, const Program *p, const char *const *spec, uint32_t n, uint64_t seed, Data **out)
+{
+    Data *d = *out = NEW(a, Data);
+    *d = (Data){.program = p, .ncolumn = p->ninput, .seed = seed};
+    d->column = NEWN(a, Column, p->ninput);
+    for (uint32_t i = 0; i < p->ninput; i++)
+        d->column[i].fd = -1;
+    for (uint32_t i = 0; i < p->ninput; i++)
+        TRY(make_column(a, p, &p->input[i], &d->column[i]));
+    return open_specs(a, d, spec, n);
+}
+
+void data_close(Data *d)
+{
+    for (uint32_t i = 0; d && i < d->ncolumn; i++)
+        column_close(&d->column[i]);
+}
+
+int64_t data_samples(const Data *d)
+{
+    return d->samples;
+}
+
+/* ---- order ---- */
+
+/* A permutation of 0..n-1 without a table: a Feistel network whose round function
+ * is Philox, on the smallest even number of bits that holds n, walked until it
+ * comes back inside (Black and Rogaway, Ciphers with arbitrary finite domains,
+ * 2002). */
+static int64_t permuted(int64_t i, int64_t n, uint64_t seed, int64_t epoch)
+{
+    enum { ROUNDS = 6 };
+    uint32_t key = fnv1a("data order");
+    int half = 1;
+    while ((uint64_t)1 << (2 * half) < (uint64_t)n)
+        half++;
+    uint64_t x = (uint64_t)i, mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t mixed = left ^ (philox4(seed, key, round << 32 | right, (uint64_t)epoch).word[0] & mask);
+            left = right;
+            right = mixed;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+int64_t data_sample_number(const Data *d, int64_t k, bool shuffled)
+{
+    if (d->samples < 0)
+        return k;
+    return shuffled ? permuted(k % d->samples, d->samples, d->seed, k / d->samples) : k % d->samples;
+}
+
+/* ---- batches ---- */
+
+/* Where row `row` of the batch lies: inputs have a slot per micro-batch. */
+static char *row_at(const Column *c, const Rank *r, int64_t row)
+{
+    int64_t rows = c->tensor->axis[0].local;
+    char *slot = rank_at(r, c->id, 0, (uint32_t)(row / rows));
+    return slot + row % rows * c->length * dtype_bytes(c->tensor->dtype);
+}
+
+Status data_fill(const Data *d, const Rank *r, int64_t first, int64_t n, int64_t row, bool shuffled)
+{
+    for (int64_t k = 0; k < n; k++) {
+        int64_t sample = data_sample_number(d, first + k, shuffled);
+        for (uint32_t i = 0; i < d->ncolumn; i++)
+            TRY(column_read(&d->column[i], d->seed, sample, row_at(&d->column[i], r, row + k)));
+    }
+    return OK;
+}
+
+void data_pad(const Data *d, const Rank *r, int64_t n, int64_t row)
+{
+    for (uint32_t i = 0; i < d->ncolumn; i++) {
+        const Column *c = &d->column[i];
+        for (int64_t k = 0; k < n; k++) {
+            char *to = row_at(c, r, row + k);
+            memset(to, 0, (size_t)(c->length * dtype_bytes(c->tensor->dtype)));
+            for (int64_t e = 0; c->limit.label && e < c->length; e++)
+                if (c->tensor->dtype == DT_i64)
+                    ((int64_t *)(void *)to)[e] = LABEL_PAD;
+                else
+                    ((int32_t *)(void *)to)[e] = LABEL_PAD;
+        }
+    }
+}
