@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "kernels/kernel.h"
@@ -113,6 +114,10 @@ static void part_f32(void *ctx, int worker, int nworker)
     (void)s;
 }
 
+/* OpenBLAS's serial build hands out its packing buffers without a lock, so two calls
+ * at once spoil each other's: f64, which serves comparisons, goes one at a time. */
+static pthread_mutex_t blas_busy = PTHREAD_MUTEX_INITIALIZER;
+
 static void part_f64(void *ctx, int worker, int nworker)
 {
     (void)nworker;
@@ -128,9 +133,11 @@ static void part_f64(void *ctx, int worker, int nworker)
     }
     work_alone();
     assert(g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
+    pthread_mutex_lock(&blas_busy);
     cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
                 (int)g->m, (int)g->n, (int)g->k, g->alpha, (const double *)j->a + p.a, (int)g->lda,
                 (const double *)j->b + p.b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    pthread_mutex_unlock(&blas_busy);
 }
 
 static void run(Team *team, Job *j, TeamFn part)
