@@ -110,7 +110,7 @@ enum {
     DEPTH_LIMIT = 400,                /* nested expressions and block calls */
     OPS_LIMIT = 200 * 1000,           /* ops, weights or dims of a graph */
     ROUNDS_LIMIT = 100 * 1000,        /* of one repeat */
-    STEPS_LIMIT = 4 * 1000 * 1000,    /* statements and expressions evaluated */
+    STEPS_LIMIT = 2 * 1000 * 1000,    /* statements and expressions evaluated */
 };
 #define EXTENT_LIMIT   ((int64_t)1 << 40)
 #define ELEMENTS_LIMIT ((int64_t)1 << 56)    /* of one value and of all together: bytes fit 63 bits */
@@ -311,6 +311,7 @@ Term lower_rename(Call *);
 Term lower_merge(Call *);
 Term lower_concat(Call *);
 Term lower_cast(Call *);
+Term lower_dropout(Call *);
 
 /* ---- stmt.c ---- */
 

@@ -376,6 +376,14 @@ Term lower_cast(Call *c)
     return term_tensor(emit(c->e, &spec));
 }
 
+/* Without anything to drop, dropout(x) is x: no pass over the values, nothing to save. */
+Term lower_dropout(Call *c)
+{
+    if (call_arg(c, "p")->term.f <= 0)
+        return call_arg(c, "x")->term;
+    return call_bind(c) ? call_emit(c) : POISON;
+}
+
 /* ---- shapes ---- */
 
 static DType same_dtype(Call *c, ValueId x)

@@ -57,7 +57,7 @@ static void add(Elab *e, Scope *s, const Node *name, SymbolKind kind, Term term)
 {
     Names *all = s->names;
     if (all->nsymbol == all->cap) {                  /* rounds shrink the array again: no PUSH */
-        uint32_t cap = all->cap ? 2 * all->cap : 16;
+        uint32_t cap = all->cap ? 2 * all->cap : 4;
         all->symbol = arena_grow(e->arena, all->symbol, sizeof(Symbol) * all->cap, sizeof(Symbol) * cap);
         all->cap = cap;
     }
