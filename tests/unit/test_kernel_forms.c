@@ -46,7 +46,7 @@ static uint8_t added(const Run *r)
     const Op *op = op_run(r);
     if (r->manner != ADD)
         return 0;
-    return op_info[op->kind].flags & OPF_ACCUM ? (uint8_t)((1 << op->nout) - 1) : 1;
+    return (uint8_t)(op_info[op->kind].flags & OPF_ACCUM ? (1 << op->nout) - 1 : 1);
 }
 
 static bool can(const Run *r, Manner manner)
