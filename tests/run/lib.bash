@@ -41,3 +41,6 @@ refused() {
     cat said
     return 1
 }
+
+# make_small FILE: a plan of a perceptron with few tensors, for tests of every call of a save.
+make_small() { "$RELEASE/pplan" plan "$MODELS/mlp.pmodel" -c laptop1 -D batch=4 -D pixel=8 -D hidden=8 -D class=4 -D dtype=f32 -o "$1" >/dev/null || exit 2; }
