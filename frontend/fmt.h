@@ -48,7 +48,7 @@ typedef struct Fmt {
     uint32_t      nline;
 } Fmt;
 
-/* Whether a piece begins a statement or closes a block, comments aside. */
+/* Whether a piece begins a statement, or opens or closes a block, comments aside. */
 bool fmt_at_boundary(const Fmt *, uint32_t piece);
 /* The column of a piece on its line, from the gaps as they are now. */
 uint32_t fmt_column(const Fmt *, uint32_t piece);
