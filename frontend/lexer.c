@@ -325,7 +325,10 @@ static Span end_span(const Lexer *lx)
 
 static Token scan(Lexer *lx)
 {
-    Token t = scan_token(lx->scanner);
+    /* More errors than are shown would only cost time. */
+    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
+        lx->stopped = true;
+    Token t = lx->stopped ? (Token){.kind = T_END} : scan_token(lx->scanner);
     if (t.kind == T_END)
         t.at = end_span(lx);
     return t;
@@ -423,9 +426,6 @@ Token lexer_next(Lexer *lx)
     }
     Token t = choose(lx);
     note_token(lx, &t);
-    /* More than are shown would only cost time. */
-    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
-        lx->stopped = true;
     if (lx->stopped)
         t = (Token){T_END, end_span(lx), NULL};
     return t;
