@@ -83,6 +83,19 @@ static void collect(Fmt *f, Diags *ds)
     lexer_end(lx);
 }
 
+static void link_tokens(Fmt *f)
+{
+    uint32_t before = NO_PIECE, next = f->npiece;
+    for (uint32_t i = 0; i < f->npiece; i++) {
+        f->piece[i].before = before;
+        before = f->piece[i].kind == COMMENT ? before : i;
+    }
+    for (uint32_t i = f->npiece; i-- > 0;) {
+        f->piece[i].next = next;
+        next = f->piece[i].kind == COMMENT ? next : i;
+    }
+}
+
 static void match_brackets(Fmt *f)
 {
     uint32_t open[NEST_LIMIT], nopen = 0;
@@ -147,15 +160,6 @@ static void set_gaps(Fmt *f)
 
 /* ---- braces ---- */
 
-/* The next piece that is no comment, or npiece. */
-static uint32_t next_token(const Fmt *f, uint32_t i)
-{
-    do
-        i++;
-    while (i < f->npiece && f->piece[i].kind == COMMENT);
-    return i;
-}
-
 /* Whether more than one statement stands directly between the braces. */
 static bool holds_several(const Fmt *f, uint32_t open)
 {
@@ -171,10 +175,10 @@ static bool holds_several(const Fmt *f, uint32_t open)
 /* The '{' of the else that follows the brace at `open`, or NO_PIECE. */
 static uint32_t else_brace(const Fmt *f, uint32_t open)
 {
-    uint32_t word = next_token(f, f->piece[open].match);
+    uint32_t word = f->piece[f->piece[open].match].next;
     if (word >= f->npiece || f->piece[word].kind != T_ELSE)
         return NO_PIECE;
-    uint32_t brace = next_token(f, word);
+    uint32_t brace = f->piece[word].next;
     return brace < f->npiece && f->piece[brace].kind == '{' ? brace : NO_PIECE;
 }
 
@@ -249,7 +253,7 @@ static void drop_commas(Fmt *f)
         if (p->kind != ',' || nopen == 0)
             continue;
         const Piece *around = &f->piece[open[nopen - 1]];
-        uint32_t next = next_token(f, i);
+        uint32_t next = p->next;
         if (!around->settings) {
             p->dropped = next == around->match && f->piece[next].row == p->row;
             continue;
@@ -264,14 +268,12 @@ static void drop_commas(Fmt *f)
 bool fmt_at_boundary(const Fmt *f, uint32_t i)
 {
     if (i < f->npiece && f->piece[i].kind == COMMENT)
-        i = next_token(f, i);
+        i = f->piece[i].next;
     if (i == f->npiece || f->piece[i].begins || f->piece[i].kind == '{')
         return true;
-    uint32_t before = i;
-    while (before > 0 && f->piece[--before].kind == COMMENT)
-        ;
-    bool closes = f->piece[i].kind == '}' && f->piece[i].broken;
-    return closes || (f->piece[i].kind == T_ELSE && f->piece[before].kind == '}');
+    const Piece *p = &f->piece[i];
+    bool closes = p->kind == '}' && p->broken;
+    return closes || (p->kind == T_ELSE && f->piece[p->before].kind == '}');
 }
 
 /* `before` is the last piece of the line so far, `brace` the innermost '{' or NO_PIECE. */
@@ -355,6 +357,7 @@ const char *format_source(Arena *a, Diags *ds, const Source *source)
     Fmt *f = NEW(a, Fmt);
     *f = (Fmt){.arena = a, .source = source};
     collect(f, ds);
+    link_tokens(f);
     match_brackets(f);
     set_gaps(f);
     decide_braces(f);

@@ -18,6 +18,7 @@ typedef struct Piece {
     uint32_t    row;                  /* source line, from 0 */
     uint32_t    gap;                  /* blanks before it where it does not begin a line */
     uint32_t    match;                /* the partner of a bracket, or NO_PIECE */
+    uint32_t    before, next;         /* the nearest tokens, comments aside; NO_PIECE and npiece at the ends */
     uint32_t    line;                 /* the Line it is part of */
     uint32_t    column;               /* of '(' and '[', once indents are set */
     bool        begins;               /* begins a statement */
