@@ -155,6 +155,8 @@ const Node *item_find(const Units *, NodeKind, const char *name);
 
 /* ---- expr.c, arith.c: expressions ---- */
 
+/* Count one step, at most STEPS_LIMIT; false when nothing more is to be evaluated. */
+bool elab_step(Elab *, Span at);
 Term eval(Elab *, Scope *, const Node *);
 /* The same where the value is assigned to `variable` (or NULL), which names its call. */
 Term eval_named(Elab *, Scope *, const Node *, const char *variable);
