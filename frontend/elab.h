@@ -123,6 +123,8 @@ Diag *fail(Elab *, Span at, const char *fmt, ...) __attribute__((format(printf, 
 void  fail_settle(Elab *);                           /* add the chain of the last error */
 /* A limit was passed: an error after which nothing more is evaluated. */
 Diag *fail_stop(Elab *, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The name of the pool that `word` may have meant, or NULL. */
+const char *near_name(const char *word, const char *const *pool, size_t npool);
 /* "; did you mean 'x'?" for the name nearest to `word`, or "". */
 const char *did_you_mean(Elab *, const char *word, const char *const *pool, size_t npool);
 void  note_overrides(Elab *, Diag *, uint64_t from);
@@ -194,6 +196,7 @@ typedef struct Key {
     const char *const *words;         /* KEY_WORD: NULL-terminated; `none` is the word none */
     UnitKind    unit;                 /* KEY_QUANTITY */
     const Node *at;                   /* set: the pair that gave it; NULL: not given */
+    bool        below;                /* numbers: hi itself is not allowed */
 } Key;
 
 /* Evaluate the pairs of `settings` into the keys; unknown and repeated keys and
