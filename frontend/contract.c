@@ -287,7 +287,7 @@ static Term assigned_value(Elab *e, Scope *s, const Node *stmt)
     const char *name = stmt->kid[0]->text;
     Span at = stmt->kid[2]->at;
     ValueId v = p.n > 1 ? emit_chain(e, s, &p, &left, name, at) : emit_order(e, s, p.term[0].value, left.dim, "transpose", at);
-    if (p.nnode > p.n)                               /* some factors are numbers */
+    if (p.number < 1 || p.number > 1)                /* some factors are numbers */
         v = emit_number(e, s, OP_scale, v, p.number, NULL, at);
     return term_tensor(v);
 }
