@@ -1,4 +1,4 @@
-/* Matrices: the team cuts C into a grid of parts, and every worker calls the
+/* Matrices.  f32: the team cuts C into a grid of parts, and every worker calls the
  * provider on its part.  oneDNN would start an OpenMP team of its own, so each
  * thread that calls it first asks OpenMP for one thread; OpenBLAS is the serial
  * build, or, where the OpenMP build is installed, obeys the same request. */
@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "kernels/kernel.h"
@@ -113,24 +114,19 @@ static void part_f32(void *ctx, int worker, int nworker)
     (void)s;
 }
 
-static void part_f64(void *ctx, int worker, int nworker)
+/* Debian's serial OpenBLAS has one packing buffer for the whole process and no lock
+ * around it: two threads in dgemm at once get wrong numbers.  f64 serves tests, so
+ * one thread at a time is fast enough. */
+static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void call_dgemm(const Gemm *g, const double *a, const double *b, double *c)
 {
-    (void)nworker;
-    const Job *j = ctx;
-    Part p = part_of(j, worker);
-    const Gemm *g = &p.g;
-    if (g->m == 0 || g->n == 0)
-        return;
-    double *c = (double *)j->c + p.c;
-    if (g->k == 0) {
-        scale_f64(g, c);
-        return;
-    }
-    work_alone();
     assert(g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
-    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
-                (int)g->m, (int)g->n, (int)g->k, g->alpha, (const double *)j->a + p.a, (int)g->lda,
-                (const double *)j->b + p.b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    work_alone();
+    pthread_mutex_lock(&blas_lock);
+    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                (int)g->k, g->alpha, a, (int)g->lda, b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    pthread_mutex_unlock(&blas_lock);
 }
 
 static void run(Team *team, Job *j, TeamFn part)
@@ -159,9 +155,14 @@ void gemm_f32(Team *team, const Gemm *g, const float *a, const float *b, float *
 
 void gemm_f64(Team *team, const Gemm *g, const double *a, const double *b, double *c)
 {
+    (void)team;
     check(g);
-    Job j = {.g = g, .a = a, .b = b, .c = c, .rows = 1, .columns = 1};
-    run(team, &j, part_f64);
+    if (g->m == 0 || g->n == 0)
+        return;
+    if (g->k == 0)
+        scale_f64(g, c);
+    else
+        call_dgemm(g, a, b, c);
 }
 
 const char *gemm_providers(void)
