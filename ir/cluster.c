@@ -198,7 +198,7 @@ int cluster_check(const Cluster *c, FILE *err)
     int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
     if (devices < 1 || devices != (int64_t)c->ndevices)
         broken(&k, "its levels join %lld devices, but it has %u", (long long)devices, c->ndevices);
-    for (uint32_t i = 0; i < c->ndevices; i++)
+    for (uint32_t i = 0; i < c->ndevices && !k.broken; i++)
         if (c->kind[i] >= c->ndevice)
             broken(&k, "device %u is of no kind", i);
     return k.broken;

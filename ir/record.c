@@ -118,6 +118,7 @@ Status records_open(Records *r, Arena *a, FILE *in, const char *name, FILE *err,
         return ERR_IO;
     }
     const char *want = arena_printf(a, "%s %d", kind, version), *line = next_line(r);
+    r->line = 1;
     if (!line || strcmp(line, want) != 0)
         record_fail(r, "expected '%s' in line 1, found '%.40s'", want, line ? line : "");
     return r->failed ? ERR_REJECT : OK;
