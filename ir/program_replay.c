@@ -100,7 +100,8 @@ static void read_tensor(Replay *rp, uint32_t i, TensorId id)
 {
     const Tensor *t = &rp->p->tensor[id.i];
     if (!holds(held_by(rp, t), range_of(t)))
-        broken(rp->k, "instruction %u (%s) reads '%s', which nothing wrote or something overwrote", i, rp->p->instr[i].path, t->path);
+        broken(rp->k, "instruction %u (%s) reads '%s', which nothing wrote or something overwrote", i,
+               rp->p->instr[i].path, t->path);
 }
 
 /* What lies under the bytes [from, to) of the map is no longer what it was. */

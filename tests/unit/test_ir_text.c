@@ -113,15 +113,18 @@ static void refusals_name_the_line(void **state)
         {"\n", "dump:1: error: expected 'graph 1' in line 1, found ''"},
         {"graph 2\n", "dump:1: error: expected 'graph 1' in line 1, found 'graph 2'"},
         {"graph 1\nthing id=0\n", "dump:2: error: a graph has no 'thing'"},
-        {"graph 1\n# a comment\n\ndim id=0 name=\"a\" extent=0\n", "dump:4: error: dim: 'extent' must be an integer from 1 to 9223372036854775807, found '0'"},
+        {"graph 1\n# a comment\n\ndim id=0 name=\"a\" extent=0\n",
+         "dump:4: error: dim: 'extent' must be an integer from 1 to 9223372036854775807, found '0'"},
         {"graph 1\ndim id=0 name=\"a\"\n", "dump:2: error: dim: expected extent"},
         {"graph 1\ndim id=0 name=\"a\" extent=3 colour=4\n", "dump:2: error: a dim has no 'colour'"},
         {"graph 1\ndim id=1 name=\"a\" extent=3\n", "dump:2: error: dim: expected id=0"},
         {"graph 1\ndim id=0 name=\"a extent=3\n", "dump:2: error: expected a blank after the value of 'name'"},
-        {"graph 1\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f31 axes=[0]\n", "dump:3: error: value: 'dtype' cannot be 'f31'"},
+        {"graph 1\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f31 axes=[0]\n",
+         "dump:3: error: value: 'dtype' cannot be 'f31'"},
         {"graph 1\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f32 axes=[1]\n",
          "dump:3: error: value: 'axes' must be an integer from 0 to 0, found '1'"},
-        {"graph 1\nvalue id=0 path=\"x\" role=activation dtype=f32 axes=[]\n", "graph: value 'x' is neither given nor made"},
+        {"graph 1\nvalue id=0 path=\"x\" role=activation dtype=f32 axes=[]\n",
+         "graph: value 'x' is neither given nor made"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena *a = arena_new("test");
@@ -209,10 +212,13 @@ static void quantities_are_short_and_exact(void **state)
 {
     (void)state;
     static const struct { double value; QuantityKind kind; const char *text; } cases[] = {
-        {80e9, QUANTITY_BYTES, "80 GB"}, {8589934592.0, QUANTITY_BYTES, "8 GiB"}, {268435456.0, QUANTITY_BYTES, "256 MiB"},
+        {80e9, QUANTITY_BYTES, "80 GB"}, {8589934592.0, QUANTITY_BYTES, "8 GiB"},
+        {268435456.0, QUANTITY_BYTES, "256 MiB"},
         {25e6, QUANTITY_BYTES, "25 MB"}, {1, QUANTITY_BYTES, "1 B"}, {123457, QUANTITY_BYTES, "123457 B"},
-        {3.35e12, QUANTITY_BYTES_PER_S, "3.35 TB/s"}, {50e9, QUANTITY_BYTES_PER_S, "50 GB/s"}, {989e12, QUANTITY_FLOP_PER_S, "989 TFLOP/s"},
-        {1979e12, QUANTITY_FLOP_PER_S, "1979 TFLOP/s"}, {1e9, QUANTITY_FLOP, "1 GFLOP"}, {1.9e-6, QUANTITY_SECONDS, "1.9 us"},
+        {3.35e12, QUANTITY_BYTES_PER_S, "3.35 TB/s"}, {50e9, QUANTITY_BYTES_PER_S, "50 GB/s"},
+        {989e12, QUANTITY_FLOP_PER_S, "989 TFLOP/s"},
+        {1979e12, QUANTITY_FLOP_PER_S, "1979 TFLOP/s"}, {1e9, QUANTITY_FLOP, "1 GFLOP"},
+        {1.9e-6, QUANTITY_SECONDS, "1.9 us"},
         {4e-6, QUANTITY_SECONDS, "4 us"}, {2, QUANTITY_SECONDS, "2 s"}, {0, QUANTITY_SECONDS, "0 s"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -227,16 +233,19 @@ static void quantities_are_short_and_exact(void **state)
 static Cluster laptop(void)
 {
     static CurvePoint curve[] = {{0, 0.2}, {1e9, 0.85}};
-    static Device cpu = {.name = "cpu2", .doc = "two cores", .backend = BACKEND_CPU, .memory = 8LL << 30, .reserve = 1LL << 28, .bandwidth = 25e9,
+    static Device cpu = {.name = "cpu2", .doc = "two cores", .backend = BACKEND_CPU, .memory = 8LL << 30,
+                         .reserve = 1LL << 28, .bandwidth = 25e9,
                          .efficiency = {curve, 2}, .launch = 5e-6, .threads = 2};
     static Group groups[] = {{1, 0, -1}, {2, -1, 0}};
     static Level levels[] = {
-        {.name = "socket", .group = &groups[0], .ngroup = 1, .link = 6e9, .latency = 3e-6, .efficiency = 1, .topology = TOPO_FULL, .cores = 2},
+        {.name = "socket", .group = &groups[0], .ngroup = 1, .link = 6e9, .latency = 3e-6, .efficiency = 1,
+         .topology = TOPO_FULL, .cores = 2},
         {.name = "rack", .group = &groups[1], .ngroup = 1, .link = 1e9, .latency = 2e-5, .efficiency = 0.8},
     };
     static uint32_t kind[2];
     cpu.peak[DT_f32] = 200e9;
-    return (Cluster){.name = "two", .device = &cpu, .ndevice = 1, .level = levels, .nlevel = 2, .ndevices = 2, .kind = kind, .host_link = 55e9};
+    return (Cluster){.name = "two", .device = &cpu, .ndevice = 1, .level = levels, .nlevel = 2, .ndevices = 2,
+                     .kind = kind, .host_link = 55e9};
 }
 
 static void a_cluster_prints_in_the_language(void **state)
@@ -286,8 +295,10 @@ static void a_plan_prints_its_rules(void **state)
     PUSH(b.a, b.g->override, b.g->noverride, ((Override){"layers", "2"}));
     Cluster c = laptop();
     uint32_t device = 1;
-    Plan p = {.model = "test", .cluster = "two", .model_text = "model test {\n}\n\n", .cluster_text = "cluster two {\n}", .devices = &device,
-              .ndevices = 1, .microbatches = 4, .schedule = "1f1b", .bucket = 25000000, .why_microbatches = "given", .mesh = {1, 1, 1, 1, 1}};
+    Plan p = {.model = "test", .cluster = "two", .model_text = "model test {\n}\n\n",
+              .cluster_text = "cluster two {\n}", .devices = &device,
+              .ndevices = 1, .microbatches = 4, .schedule = "1f1b", .bucket = 25000000, .why_microbatches = "given",
+              .mesh = {1, 1, 1, 1, 1}};
     char text[1024];
     FILE *f = fmemopen(text, sizeof text, "w");
     plan_print(f, &p, b.g);
@@ -318,8 +329,10 @@ static void mesh_axes_have_names(void **state)
 static void paths_match_at_or_under(void **state)
 {
     (void)state;
-    PathStep attn[] = {{"h", 0, 0}, {"attn", 0, 0}}, rounds[] = {{"h", 0, 0}, {NULL, 1, 3}}, both[] = {{"h", 0, 0}, {NULL, 2, 2}, {"mlp", 0, 0}};
-    Path every = {.step = attn, .nstep = 2}, some = {.step = rounds, .nstep = 2}, one = {.step = both, .nstep = 3}, all = {0};
+    PathStep attn[] = {{"h", 0, 0}, {"attn", 0, 0}}, rounds[] = {{"h", 0, 0}, {NULL, 1, 3}},
+        both[] = {{"h", 0, 0}, {NULL, 2, 2}, {"mlp", 0, 0}};
+    Path every = {.step = attn, .nstep = 2}, some = {.step = rounds, .nstep = 2}, one = {.step = both, .nstep = 3},
+        all = {0};
     assert_true(path_matches(&every, "h[3].attn.q.w"));
     assert_true(path_matches(&every, "h[3].attn"));
     assert_true(path_matches(&every, "h.attn:lse"));
