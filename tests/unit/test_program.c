@@ -120,20 +120,60 @@ static void a_read_before_any_write(void **state)
     expect(&b, p, "which nothing wrote or something overwrote");
 }
 
-/* The second micro-batch's forward pass before the first one's backward pass: what
- * was saved is gone. */
-static void calls_in_an_order_that_overwrites(void **state)
+static uint32_t first_call(const Program *p, ProcKind kind)
+{
+    uint32_t i = 0;
+    while (p->proc[p->call[i].proc].kind != kind)
+        i++;
+    return i;
+}
+
+static void swap_calls(Program *p, uint32_t i, uint32_t j)
+{
+    Call x = p->call[i];
+    p->call[i] = p->call[j];
+    p->call[j] = x;
+}
+
+static void a_backward_pass_that_comes_first(void **state)
 {
     (void)state;
     Build b;
     Program *p = sound(&b);
-    uint32_t i = 0;
-    while (p->proc[p->call[i].proc].kind != PROC_forward)
-        i++;
-    assert_int_equal(p->proc[p->call[i + 1].proc].kind, PROC_backward);
-    Call swap = p->call[i];
-    p->call[i] = p->call[i + 1];
-    p->call[i + 1] = swap;
+    swap_calls(p, first_call(p, PROC_forward), first_call(p, PROC_backward));
+    expect(&b, p, "which nothing wrote or something overwrote");
+}
+
+/* Two forward passes, then two backward passes, with room for one micro-batch.
+ * Without a map no buffer lies on another, so only the missing slots can be at fault. */
+static void more_micro_batches_in_flight_than_slots(void **state)
+{
+    (void)state;
+    Build b;
+    Program *p = sound(&b);
+    uint32_t i = first_call(p, PROC_backward);
+    assert_int_equal(p->proc[p->call[i + 1].proc].kind, PROC_forward);
+    swap_calls(p, i, i + 1);
+    p->map_bytes[PART_PRIVATE] = 0;
+    expect(&b, p, "which nothing wrote or something overwrote");
+}
+
+/* An evaluation between a forward and its backward pass: it has buffers of its own,
+ * but on the same bytes. */
+static void an_evaluation_that_overwrites_what_was_saved(void **state)
+{
+    (void)state;
+    Build b;
+    Program *p = sound(&b);
+    uint32_t i = first_call(p, PROC_backward), evaluate = 0;
+    while (p->proc[evaluate].kind != PROC_evaluate)
+        evaluate++;
+    Call *call = NEWN(b.a, Call, p->ncall + 1);
+    memcpy(call, p->call, sizeof *call * i);
+    call[i] = (Call){evaluate, 0, 0};
+    memcpy(call + i + 1, p->call + i, sizeof *call * (p->ncall - i));
+    p->call = call;
+    p->ncall++;
     expect(&b, p, "which nothing wrote or something overwrote");
 }
 
@@ -182,7 +222,9 @@ int main(void)
         cmocka_unit_test(buffers_that_overlap),
         cmocka_unit_test(a_life_that_is_too_short),
         cmocka_unit_test(a_read_before_any_write),
-        cmocka_unit_test(calls_in_an_order_that_overwrites),
+        cmocka_unit_test(a_backward_pass_that_comes_first),
+        cmocka_unit_test(more_micro_batches_in_flight_than_slots),
+        cmocka_unit_test(an_evaluation_that_overwrites_what_was_saved),
         cmocka_unit_test(a_gradient_that_is_not_written),
         cmocka_unit_test(accumulation_the_op_cannot_do),
         cmocka_unit_test(a_workspace_that_is_too_small),
