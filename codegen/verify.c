@@ -1,5 +1,5 @@
-/* Verify: what must hold of any lowered program beyond what program_check() knows
- * of one program text: gradients, accumulation and the schedule of a step. */
+/* Verify: program_check(), which replays a step, and what must hold of lowered
+ * programs beyond it: how gradients are accumulated, and the schedule of a step. */
 #include "codegen/pass.h"
 
 #include <stdarg.h>
@@ -71,18 +71,6 @@ static void check_gradient(Verify *v, const State *s)
         broken(v, "gradient of %s is never written", s->path);
 }
 
-static void check_adding(Verify *v)
-{
-    for (uint32_t i = 0; i < v->p->ninstr; i++) {
-        const Instr *in = &v->p->instr[i];
-        bool adds = op_info[in->op].flags & OPF_ACCUM;
-        if ((in->acc == ACC_NO) != (in->acc_out == 0))
-            broken(v, "instruction %u: accumulation and its results disagree", i);
-        if (in->acc != ACC_NO && !adds)
-            broken(v, "instruction %u: %s cannot add", i, op_info[in->op].name);
-    }
-}
-
 /* ---- the step ---- */
 
 static uint32_t calls_of(const Program *p, ProcKind kind, uint32_t micro)
@@ -109,10 +97,9 @@ int verify(const Program *p, FILE *err)
 {
     Verify v = {.p = p, .err = err};
     check_procs(&v);
-    check_adding(&v);
     for (uint32_t i = 0; i < p->nstate && has_tensor(p->norm); i++)
         if (has_tensor(p->state[i].gradient))
             check_gradient(&v, &p->state[i]);
     check_schedule(&v);
-    return v.broken;
+    return v.broken + program_check(p, err);
 }
