@@ -93,13 +93,33 @@ size_t arena_bytes(const Arena *a)
     return a->bytes;
 }
 
+static void free_chunks(Chunk *c)
+{
+    for (Chunk *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+}
+
+void arena_reset(Arena *a, size_t room)
+{
+    Chunk *c = a->chunk;
+    if (c && !c->next && c->size >= room) {
+        memset(c->data, 0, c->used);
+        c->used = 0;
+    } else {
+        free_chunks(c);
+        a->chunk = NULL;
+        arena_alloc(a, room);
+        a->chunk->used = 0;
+    }
+    a->bytes = 0;
+}
+
 void arena_free(Arena *a)
 {
     if (!a)
         return;
-    for (Chunk *c = a->chunk, *next; c; c = next) {
-        next = c->next;
-        free(c);
-    }
+    free_chunks(a->chunk);
     free(a);
 }

@@ -19,6 +19,9 @@ char  *arena_strndup(Arena *, const char *, size_t);
 char  *arena_strdup(Arena *, const char *);
 char  *arena_printf(Arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 size_t arena_bytes(const Arena *);                   /* handed out so far */
+/* Forget everything handed out, but keep `room` bytes at hand: uses that stay below
+ * that allocate nothing. */
+void   arena_reset(Arena *, size_t room);
 void   arena_free(Arena *);
 
 #define NEW(a, T)     ((T *)arena_alloc((a), sizeof(T)))

@@ -66,7 +66,9 @@ typedef struct IncludePath {
  * that cannot be opened is a diagnostic when it was included and ERR_IO, with the
  * message printed, when it is `path` itself. */
 Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
-/* The same for text already in memory, shown as `name`. */
+/* Read a file as a source without parsing it; "-" is standard input. */
+Status read_source(Diags *ds, const char *path, Source **out);
+/* The same as parse_file() for text already in memory, shown as `name`. */
 Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath, Units *out);
 
 /* One expression, such as the value behind -D NAME=; `text` runs to the end of its

@@ -33,7 +33,7 @@ uint32_t fmt_column(const Fmt *f, uint32_t piece)
 static uint32_t find_in_statement(const Fmt *f, uint32_t first, int kind)
 {
     for (uint32_t i = first; i < f->npiece && (i == first || !fmt_at_boundary(f, i)); i++) {
-        if (f->piece[i].kind == kind)
+        if (f->piece[i].kind == kind && !f->piece[i].dropped)
             return i;
         if (f->piece[i].kind == '(' || f->piece[i].kind == '[')
             i = f->piece[i].match;

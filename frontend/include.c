@@ -106,11 +106,11 @@ static bool seen_before(Loader *l, const char *real)
     return false;
 }
 
-static Source *add_source(Loader *l, const char *path, const char *real, const char *text, size_t bytes, Span from)
+static Source *add_source(Diags *ds, const char *path, const char *real, const char *text, size_t bytes, Span from)
 {
-    Source *source = sources_add(l->ds->sources, path, text, bytes);
+    Source *source = sources_add(ds->sources, path, text, bytes);
     if (!source) {
-        diag_error(l->ds, from, "'%s' is too large: all files together may have 2 GiB", path);
+        diag_error(ds, from, "'%s' is too large: all files together may have 2 GiB", path);
         return NULL;
     }
     source->real = real ? real : source->path;
@@ -133,7 +133,7 @@ static void read_included(Loader *l, const Node *name, const char *path, const c
         diag_error(l->ds, name->at, "cannot read '%s': %s", path, strerror(errno));
         return;
     }
-    Source *source = add_source(l, path, real, text, bytes, name->at);
+    Source *source = add_source(l->ds, path, real, text, bytes, name->at);
     if (source)
         load(l, source);
 }
@@ -185,34 +185,40 @@ static void load(Loader *l, Source *source)
 
 /* ---- entry points ---- */
 
-static Status load_first(Diags *ds, const char *path, const char *real, const char *text, size_t bytes,
-                         IncludePath dirs, Units *out)
+static Status parse_source(Diags *ds, Source *source, IncludePath dirs, Units *out)
 {
     Loader l = {.ds = ds, .arena = ds->arena, .path = dirs, .out = out};
     *out = (Units){0};
-    if (real)
-        seen_before(&l, real);
-    Source *source = add_source(&l, path, real, text, bytes, NOWHERE);
-    if (source)
-        load(&l, source);
+    if (!source)                      /* too large, and reported */
+        return OK;
+    seen_before(&l, source->real);
+    load(&l, source);
     return OK;
 }
 
-Status parse_file(Diags *ds, const char *path, IncludePath dirs, Units *out)
+Status read_source(Diags *ds, const char *path, Source **out)
 {
     bool standard_input = strcmp(path, "-") == 0;
     size_t bytes = 0;
-    *out = (Units){0};
     const char *text = standard_input ? read_stream(ds->arena, stdin, &bytes) : read_file(ds->arena, path, &bytes);
     if (!text) {
         fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(errno));
         return ERR_IO;
     }
-    return load_first(ds, standard_input ? "<stdin>" : path, standard_input ? NULL : resolve(ds->arena, path), text,
-                      bytes, dirs, out);
+    const char *real = standard_input ? NULL : resolve(ds->arena, path);
+    *out = add_source(ds, standard_input ? "<stdin>" : path, real, text, bytes, NOWHERE);
+    return OK;
+}
+
+Status parse_file(Diags *ds, const char *path, IncludePath dirs, Units *out)
+{
+    Source *source = NULL;
+    *out = (Units){0};
+    TRY(read_source(ds, path, &source));
+    return parse_source(ds, source, dirs, out);
 }
 
 Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath dirs, Units *out)
 {
-    return load_first(ds, name, NULL, text, bytes, dirs, out);
+    return parse_source(ds, add_source(ds, name, NULL, text, bytes, NOWHERE), dirs, out);
 }

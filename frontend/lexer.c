@@ -243,6 +243,15 @@ static bool is_reserved(int token)
     return token == T_DTYPE;
 }
 
+static const char *dtype_words(void)
+{
+    return ""
+#define X(name, bytes, is_float) " " #name
+        DTYPE_LIST(X)
+#undef X
+        ;
+}
+
 static char closer(char open)
 {
     return open == '(' ? ')' : open == '[' ? ']' : '}';
@@ -267,7 +276,9 @@ void lexer_unexpected(Lexer *lx, Span at, const char *const *want, int nwant, bo
         bool few = nwant > 0 && nwant <= SHOWN;
         Diag *d = few ? diag_error(lx->ds, at, "expected %s before %s", expected_list(lx->arena, want, nwant), got)
                       : diag_error(lx->ds, at, "unexpected %s", got);
-        if (want_name && is_reserved(lx->last))
+        if (nwant == 1 && strcmp(want[0], "a dtype") == 0)
+            diag_help(lx->ds, d, "the dtypes are%s", dtype_words());
+        if (few && want_name && is_reserved(lx->last))
             diag_help(lx->ds, d, "%s is a word of the language; choose another name", got);
     }
     lx->in_bad_block = lx->last == '{';

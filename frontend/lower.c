@@ -6,6 +6,8 @@
 
 #include "frontend/elab.h"
 
+typedef struct Axes { DimId dim[MAX_RANK]; int n; } Axes;
+
 /* ---- extents and letters ---- */
 
 static int64_t extent(const Call *c, const char *axis)
@@ -31,6 +33,15 @@ static bool set_fresh(Call *c, const char *axis, const char *name, int64_t n, ui
         return false;
     call_set_dim(c, axis, d);
     return true;
+}
+
+static int64_t product(Call *c, const Axes *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->n; i++)
+        if (__builtin_mul_overflow(n, dim_of(c->e->g, a->dim[i])->extent, &n))
+            return INT64_MAX;                        /* the weight is refused for its size */
+    return n;
 }
 
 bool before_rope(Call *c)
@@ -116,9 +127,9 @@ bool after_conv2d(Call *c)
                                  axis_name(c, side[i][0]), extent(c, side[i][0]), axis_name(c, side[i][1]), extent(c, side[i][1])),
                          call_dim(c, side[i][0]), call_dim(c, side[i][1]));
     }
-    int64_t area = kernel * kernel;                  /* both within 2^40, and w fits, or weight_new() refuses it */
-    c->init.fan_in = kernel < 1 << 20 ? extent(c, "c") * area : 0;
-    c->init.fan_out = extent(c, "out") * area;
+    const Axes in = {{call_dim(c, "c"), call_dim(c, "kh"), call_dim(c, "kw")}, 3}, out = {{call_dim(c, "out"), in.dim[1], in.dim[2]}, 3};
+    c->init.fan_in = product(c, &in);
+    c->init.fan_out = product(c, &out);
     return true;
 }
 
@@ -149,8 +160,6 @@ bool before_cross_entropy(Call *c)
 }
 
 /* ---- axes given by name ---- */
-
-typedef struct Axes { DimId dim[MAX_RANK]; int n; } Axes;
 
 static bool has(const Axes *a, DimId d)
 {
@@ -268,15 +277,6 @@ static bool linear_weight(Linear *l, const SigFormal *f, const Axes *summed, OpS
     ValueId v = call_weight(l->c, f, all.dim, all.n);
     op_take(spec, v);
     return has_value(v);
-}
-
-static int64_t product(Call *c, const Axes *a)
-{
-    int64_t n = 1;
-    for (int i = 0; i < a->n; i++)
-        if (__builtin_mul_overflow(n, dim_of(c->e->g, a->dim[i])->extent, &n))
-            return INT64_MAX;                        /* the weight is refused for its size */
-    return n;
 }
 
 static bool linear_axes(Linear *l, ValueId x, Axes *result)

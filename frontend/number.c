@@ -130,8 +130,11 @@ Node *number_quantity(Lexer *lx, Span at)
     UnitScale unit;
     if (!read_unit(u, &unit)) {
         Diag *d = diag_error(lx->ds, at, "unknown unit '%.60s' behind '%.*s'", u, length > 60 ? 60 : length, node->text);
-        diag_help(lx->ds, d, "the units are B, b, B/s, b/s, FLOP, FLOP/s (with k M G T P E, or Ki Mi Gi Ti Pi Ei "
-                             "for bytes and bits), s, ms, us, ns and %%");
+        if (strpbrk(u, "0123456789"))
+            diag_help(lx->ds, d, "no name starts with a digit; as text it is written \"%.60s\"", node->text);
+        else
+            diag_help(lx->ds, d, "the units are B, b, B/s, b/s, FLOP, FLOP/s (with k M G T P E, or Ki Mi Gi Ti Pi Ei "
+                                 "for bytes and bits), s, ms, us, ns and %%");
         return node;
     }
     node->fval = read_value(lx, node, &unit);

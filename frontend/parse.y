@@ -15,6 +15,13 @@ static void yyerror(const Span *at, Lexer *lx, Node **root, const char *msg);
     ((cur) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                          \
                  : (Span){YYRHSLOC(rhs, 0).end, YYRHSLOC(rhs, 0).end})
 
+/* '!' says how a built-in op may be split; elsewhere it would be ignored. */
+static void check_whole_axis(Lexer *lx, Span at)
+{
+    if (lx->item != T_OP)
+        diag_error(lx->ds, at, "'!' has a meaning in op declarations only");
+}
+
 /* A node of the given kind that covers the whole right-hand side. */
 #define KIDS(...)     ((Node *[]){__VA_ARGS__}), sizeof((Node *[]){__VA_ARGS__}) / sizeof(Node *)
 #define N(kind, ...)  node_make(lx, N_##kind, yyloc, KIDS(__VA_ARGS__))
@@ -99,7 +106,7 @@ axes: '[' ']'                             { $$ = EMPTY(AXES); }
 axis_list: axis                           { $$ = N(AXES, $1); }
     | axis_list ',' axis                  { $$ = ADD($1, $3); } ;
 axis: NAME
-    | NAME '!'                            { $$ = N(WHOLEAXIS, $1); }
+    | NAME '!'                            { $$ = N(WHOLEAXIS, $1); check_whole_axis(lx, @2); }
     | dots ;
 dots: ".."                                { $$ = EMPTY(DOTS); } ;
 results: %empty                           { $$ = ABSENT; }

@@ -41,7 +41,7 @@ static void put_curve(FILE *f, const Curve *c)
         else
             quantity_put(f, c->point[i].at, QUANTITY_FLOP);
         fputs(", ", f);
-        real_put(f, c->point[i].fraction);
+        real_print(f, c->point[i].fraction);
         fputc(']', f);
     }
     fputs("]\n", f);
@@ -111,7 +111,7 @@ static void print_level(FILE *f, const Level *l, int name_width, int member_widt
         fputs(", ", f);
     }
     fprintf(f, "topology = %s, efficiency = ", topology_name(l->topology));
-    real_put(f, l->efficiency);
+    real_print(f, l->efficiency);
     if (l->cores > 0)
         fprintf(f, ", cores = %d", l->cores);
     fputs(" }\n", f);

@@ -61,11 +61,11 @@ void quantity_put(FILE *f, double value, QuantityKind kind)
         fprintf(f, "%s %s%s", text, unit, base[kind]);
         return;
     }
-    real_put(f, value);               /* below the smallest unit, or with an exponent */
+    real_print(f, value);               /* below the smallest unit, or with an exponent */
     fprintf(f, " %s", base[kind]);
 }
 
-void real_put(FILE *f, double value)
+void real_print(FILE *f, double value)
 {
     char text[TEXT_BYTES];
     for (int n = 1; n <= 17; n++) {

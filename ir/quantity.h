@@ -8,6 +8,6 @@ typedef enum QuantityKind { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_FLOP,
 /* The shortest text that the frontend reads as exactly this number. */
 void quantity_put(FILE *, double, QuantityKind);
 /* The shortest number without a unit that reads back, as "0.85" or "1e-05". */
-void real_put(FILE *, double);
+void real_print(FILE *, double);
 
 #endif

@@ -13,41 +13,19 @@
 #include "base/text.h"
 #include "runtime/files.h"
 #include "runtime/runtime.h"
+#include "runtime/states.h"
 
 enum { VERSION = 1 };
 static const char *const file_names[] = {"weights.safetensors", "moments.safetensors"};
-enum { FILE_WEIGHTS, FILE_MOMENTS, NFILES };
+enum { FILE_WEIGHTS, FILE_MOMENTS, NFILES };         /* in this order: the second needs a trainer */
 
-/* ---- tensors of a rank, as checkpoints name them ---- */
-
-static const char *moment_name(Arena *a, const Rank *r, const State *s, int k)
-{
-    const char *suffix = r->program->optimizer.kind == OPTIMIZER_SGD ? "momentum_buffer" : k == 0 ? "exp_avg" : "exp_avg_sq";
-    return arena_printf(a, "%s.%s", s->path, suffix);
-}
-
-static STensor as_stensor(const Rank *r, TensorId id, const char *name)
-{
-    const Tensor *t = &r->program->tensor[id.i];
-    STensor out = {.name = name, .dtype = t->dtype, .rank = t->rank, .data = rank_at(r, id, 0, 0), .bytes = tensor_bytes(t)};
-    for (uint32_t i = 0; i < t->rank; i++)
-        out.extent[i] = t->axis[i].global;
-    return out;
-}
-
-/* The tensors of one file.  Weights are saved from their master copy. */
+/* The tensors of one file, their data in the rank's memory. */
 static STensor *list_tensors(Arena *a, const Rank *r, int file, uint32_t *n)
 {
-    STensor *list = NULL;
-    *n = 0;
-    for (uint32_t i = 0; i < r->program->nstate; i++) {
-        const State *s = &r->program->state[i];
-        if (file == FILE_WEIGHTS)
-            PUSH(a, list, *n, as_stensor(r, has_tensor(s->master) ? s->master : s->weight, s->path));
-        for (int k = 0; file == FILE_MOMENTS && k < 2; k++)
-            if (has_tensor(s->moment[k]))
-                PUSH(a, list, *n, as_stensor(r, s->moment[k], moment_name(a, r, s, k)));
-    }
+    NamedTensor *state = states_list(a, r, file == FILE_WEIGHTS ? STATES_WEIGHTS : STATES_MOMENTS, n);
+    STensor *list = NEWN(a, STensor, *n);
+    for (uint32_t i = 0; i < *n; i++)
+        list[i] = states_tensor(r, state[i].tensor, state[i].name, rank_at(r, state[i].tensor, 0, 0));
     return list;
 }
 
@@ -118,19 +96,30 @@ Status checkpoint_lock(Arena *a, const char *dir, int *fd)
     return ERR_REJECT;
 }
 
-static int64_t step_of(const char *name)
+/* Step of a checkpoint's name, step-N; -1: no such name.  Being written, it is
+ * called step-N.tmp. */
+static int64_t step_of(const char *name, const char *suffix)
 {
-    int64_t step;
-    char end;
-    return sscanf(name, "step-%" SCNd64 "%c", &step, &end) == 1 ? step : -1;
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    int64_t step = strtoll(name + 5, &end, 10);
+    return strcmp(end, suffix) == 0 ? step : -1;
 }
 
-static void remove_checkpoint(Arena *a, const char *dir, int64_t step)
+static const char *folder_of(Arena *a, const char *dir, int64_t step, const char *suffix)
 {
-    const char *folder = arena_printf(a, "%s/step-%08" PRId64, dir, step);
-    unlink(arena_printf(a, "%s/state.json", folder));
-    for (int i = 0; i < NFILES; i++)
-        unlink(arena_printf(a, "%s/%s", folder, file_names[i]));
+    return arena_printf(a, "%s/step-%08" PRId64 "%s", dir, step, suffix);
+}
+
+static void remove_folder(Arena *a, const char *folder)
+{
+    static const char *const suffix[] = {"", ".tmp"};
+    for (int k = 0; k < 2; k++) {
+        unlink(arena_printf(a, "%s/state.json%s", folder, suffix[k]));
+        for (int i = 0; i < NFILES; i++)
+            unlink(arena_printf(a, "%s/%s%s", folder, file_names[i], suffix[k]));
+    }
     rmdir(folder);
 }
 
@@ -141,19 +130,51 @@ static int newest_first(const void *x, const void *y)
 }
 
 /* Steps that have a folder in DIR, newest first. */
-static int64_t *list_steps(Arena *a, const char *dir, uint32_t *n)
+static int64_t *list_steps(Arena *a, const char *dir, const char *suffix, uint32_t *n)
 {
     int64_t *step = NULL;
     *n = 0;
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (step_of(e->d_name) >= 0)
-            PUSH(a, step, *n, step_of(e->d_name));
+        if (step_of(e->d_name, suffix) >= 0)
+            PUSH(a, step, *n, step_of(e->d_name, suffix));
     if (d)
         closedir(d);
     if (*n)
         qsort(step, *n, sizeof *step, newest_first);
     return step;
+}
+
+static Status save_file(Arena *a, const Rank *r, const char *folder, int file, Writer *w)
+{
+    uint32_t n;
+    STensor *list = list_tensors(a, r, file, &n);
+    return sfile_write_hashed(a, arena_printf(a, "%s/%s", folder, file_names[file]), list, n, &w->bytes, &w->hash);
+}
+
+static Status write_folder(Arena *a, const Rank *r, const char *folder, const Progress *at)
+{
+    Writer file[NFILES] = {0};
+    TRY(folder_make(a, folder));
+    for (int i = 0; i < NFILES; i++)
+        TRY(save_file(a, r, folder, i, &file[i]));
+    return write_state(a, r, folder, at, file);
+}
+
+/* Give a complete folder its name in one move; a checkpoint of the same step, from a
+ * run that was resumed before it, takes the temporary name and goes. */
+static Status publish_folder(Arena *a, const char *temporary, const char *folder, const char *dir)
+{
+    int bad = rename(temporary, folder);
+    if (bad && (errno == EEXIST || errno == ENOTEMPTY))
+        bad = renameat2(AT_FDCWD, temporary, AT_FDCWD, folder, RENAME_EXCHANGE);
+    if (bad) {
+        fprintf(stderr, "error: cannot rename '%s' to '%s': %s\n", temporary, folder, strerror(errno));
+        return ERR_IO;
+    }
+    TRY(folder_sync(dir));
+    remove_folder(a, temporary);
+    return OK;
 }
 
 static Status write_marker(Arena *a, const char *dir, int64_t step)
@@ -165,38 +186,33 @@ static Status write_marker(Arena *a, const char *dir, int64_t step)
     return writer_close(&w);
 }
 
-static Status save_file(Arena *a, const Rank *r, const char *folder, int file, Writer *w)
+/* Keep the newest; nobody else writes here, so what is half written is a leftover. */
+static void prune(Arena *a, const char *dir, int64_t latest, int keep)
 {
     uint32_t n;
-    STensor *list = list_tensors(a, r, file, &n);
-    return sfile_write_hashed(a, arena_printf(a, "%s/%s", folder, file_names[file]), list, n, &w->bytes, &w->hash);
+    int64_t *step = list_steps(a, dir, "", &n);
+    for (uint32_t i = 0, kept = 0; i < n; i++)
+        if (step[i] <= latest && ++kept > (uint32_t)keep)
+            remove_folder(a, folder_of(a, dir, step[i], ""));
+    step = list_steps(a, dir, ".tmp", &n);
+    for (uint32_t i = 0; i < n; i++)
+        remove_folder(a, folder_of(a, dir, step[i], ".tmp"));
 }
 
-Status checkpoint_save(const Rank *r, const char *dir, int keep, const Progress *at)
+Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const Progress *at)
 {
-    Arena *a = arena_new("checkpoint");
-    const char *folder = arena_printf(a, "%s/step-%08" PRId64, dir, at->step);
-    Writer file[NFILES] = {0};
-    Status s = folder_make(a, folder);
-    for (int i = 0; s == OK && i < NFILES; i++)
-        s = save_file(a, r, folder, i, &file[i]);
+    const char *temporary = folder_of(a, dir, at->step, ".tmp"), *folder = folder_of(a, dir, at->step, "");
+    Status s = write_folder(a, r, temporary, at);
     if (s == OK)
-        s = write_state(a, r, folder, at, file);
-    if (s == OK)
-        s = folder_sync(dir);
+        s = publish_folder(a, temporary, folder, dir);
     if (s == OK)
         s = write_marker(a, dir, at->step);
     if (s == OK) {
-        uint32_t n;
-        int64_t *step = list_steps(a, dir, &n);
-        for (uint32_t i = 0, kept = 0; i < n; i++)
-            if (step[i] <= at->step && ++kept > (uint32_t)keep)
-                remove_checkpoint(a, dir, step[i]);
+        prune(a, dir, at->step, keep);
     } else {
-        remove_checkpoint(a, dir, at->step);
+        remove_folder(a, temporary);
         fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; earlier ones in '%s' stand\n", at->step, dir);
     }
-    arena_free(a);
     return s;
 }
 
@@ -247,10 +263,13 @@ static Status read_progress(Arena *a, const char *folder, Progress *at)
 static void name_leftovers(Arena *a, const char *dir, int64_t latest)
 {
     uint32_t n;
-    int64_t *step = list_steps(a, dir, &n);
+    int64_t *step = list_steps(a, dir, ".tmp", &n);
+    for (uint32_t i = 0; i < n; i++)
+        fprintf(stderr, "note: ignoring '%s', which was never completed\n", folder_of(a, dir, step[i], ".tmp"));
+    step = list_steps(a, dir, "", &n);
     for (uint32_t i = 0; i < n; i++)
         if (step[i] > latest)
-            fprintf(stderr, "note: ignoring '%s/step-%08" PRId64 "', which was never completed\n", dir, step[i]);
+            fprintf(stderr, "note: ignoring '%s': '%s/latest' names step %" PRId64 "\n", folder_of(a, dir, step[i], ""), dir, latest);
 }
 
 Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **folder)
@@ -268,9 +287,9 @@ Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **fol
     bool got = fgets(name, sizeof name, f) != NULL;
     fclose(f);
     name[strcspn(name, "\n")] = 0;
-    if (!got || step_of(name) < 0)
+    if (!got || step_of(name, "") < 0)
         return damaged(marker, "it names no step");
-    name_leftovers(a, dir, step_of(name));
+    name_leftovers(a, dir, step_of(name, ""));
     *folder = arena_printf(a, "%s/%s", dir, name);
     return read_progress(a, *folder, at);
 }
@@ -365,9 +384,10 @@ Status checkpoint_load(Arena *a, Rank *r, const char *folder)
     Status s = json_unpack(root, "{s:s}", "model", &model) == 0 && strcmp(model, r->program->model) == 0 ? OK : ERR_REJECT;
     if (s != OK)
         fprintf(stderr, "error: checkpoint '%s' is of model '%s', but the plan is for '%s'\n", folder, model ? model : "", r->program->model);
-    for (int i = 0; s == OK && i < NFILES; i++)
+    int nfile = has_tensor(r->program->loss) ? NFILES : FILE_MOMENTS;    /* to run forward, weights do */
+    for (int i = 0; s == OK && i < nfile; i++)
         s = verify_file(a, folder, json_object_get(root, "files"), i);
-    for (int i = 0; s == OK && i < NFILES; i++)
+    for (int i = 0; s == OK && i < nfile; i++)
         s = load_file(a, r, folder, i);
     json_decref(root);
     if (s == OK)

@@ -118,18 +118,24 @@ Status writer_close(Writer *w)
     return folder_sync(w->folder);
 }
 
+/* A folder that was made is durable once its parent is. */
+static Status make_one(Arena *a, const char *path)
+{
+    if (mkdir(path, 0777) == 0)
+        return folder_sync(dirname(arena_strdup(a, path)));
+    return errno == EEXIST ? OK : complain("make folder", path, errno);
+}
+
 Status folder_make(Arena *a, const char *path)
 {
     char *p = arena_strdup(a, path);
-    for (char *s = p + 1; *s; s++)
-        if (*s == '/') {
+    for (char *s = p; *s; s++)
+        if (*s == '/' && s > p) {
             *s = 0;
-            if (mkdir(p, 0777) != 0 && errno != EEXIST)
-                return complain("make folder", p, errno);
+            TRY(make_one(a, p));
             *s = '/';
         }
-    if (mkdir(p, 0777) != 0 && errno != EEXIST)
-        return complain("make folder", p, errno);
+    TRY(make_one(a, p));
     struct stat st;
     if (stat(p, &st) != 0 || !S_ISDIR(st.st_mode))
         return complain("make folder", p, ENOTDIR);

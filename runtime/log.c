@@ -13,12 +13,12 @@ double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-Status log_open(Log *l, const char *path, int64_t steps)
+Status log_open(Log *l, const char *path, bool add, int64_t first, int64_t steps)
 {
-    *l = (Log){.terminal = isatty(STDERR_FILENO), .steps = steps, .started = seconds_now()};
+    *l = (Log){.terminal = isatty(STDERR_FILENO), .first = first, .steps = steps, .started = seconds_now()};
     if (!path)
         return OK;
-    l->file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    l->file = strcmp(path, "-") == 0 ? stdout : fopen(path, add ? "a" : "w");
     if (!l->file) {
         fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(errno));
         return ERR_IO;
@@ -38,7 +38,7 @@ static Status written(Log *l)
 
 static void status_line(const Log *l, const StepReport *s)
 {
-    double rate = s->step > 0 ? (seconds_now() - l->started) / (double)s->step : 0;
+    double rate = (seconds_now() - l->started) / (double)(s->step - l->first);
     long left = (long)(rate * (double)(l->steps - s->step));
     fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f tokens/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step,
             (long long)l->steps, s->loss, (double)s->tokens / s->seconds, 100 * s->mfu, left / 60, left % 60);
@@ -56,10 +56,21 @@ Status log_step(Log *l, const StepReport *s)
     return written(l);
 }
 
-Status log_eval(Log *l, int64_t step, double loss)
+static void clear_line(const Log *l)
 {
     if (l->terminal)
         fprintf(stderr, "\r\033[K");
+}
+
+void log_note(Log *l, const char *text)
+{
+    clear_line(l);
+    fprintf(stderr, "%s\n", text);
+}
+
+Status log_eval(Log *l, int64_t step, double loss)
+{
+    clear_line(l);
     fprintf(stderr, "step %lld: held-out loss %.4f\n", (long long)step, loss);
     if (!l->file)
         return OK;
@@ -69,8 +80,7 @@ Status log_eval(Log *l, int64_t step, double loss)
 
 Status log_close(Log *l)
 {
-    if (l->terminal)
-        fprintf(stderr, "\r\033[K");
+    clear_line(l);
     Status s = OK;
     if (l->file) {
         s = written(l);

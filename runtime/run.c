@@ -1,10 +1,11 @@
 /* Run: what prun does with a program: data in, steps, evaluation, checkpoints. */
+#include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/runtime.h"
+#include "runtime/run.h"
 
 /* Set by SIGTERM and SIGINT: finish the step, save, leave with status 0. */
 static volatile sig_atomic_t stop_wanted;
@@ -15,80 +16,53 @@ static void want_stop(int signal)
     stop_wanted = 1;
 }
 
-typedef struct Run {
-    Arena            *arena;
-    const Program    *program;
-    const RunOptions *o;
-    Rank              rank;
-    Data             *train, *eval;   /* NULL: none */
-    Log               log;
-    int64_t           steps;          /* optimizer steps in all */
-    int64_t           samples;        /* of the training stream consumed */
-    uint64_t          seed;
-    int               lock;           /* of the save folder; -1: none */
-} Run;
-
-static uint32_t find_proc(const Program *p, ProcKind kind)
+static void catch_signals(void)
 {
-    uint32_t i = 0;
-    while (i < p->nproc && p->proc[i].kind != kind)
-        i++;
-    return i;
+    struct sigaction act = {.sa_handler = want_stop, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGINT, &act, NULL);
 }
 
-/* ---- evaluation: one accumulation window over the whole held-out set ---- */
-
-/* A mean over batch needs whole micro-batches; label counts do not. */
-static bool counts_rows(const Program *p)
+/* A test that watches the run preloads a library with this function. */
+static void (*find_mark(void))(int64_t)
 {
-    const Proc *e = &p->proc[find_proc(p, PROC_evaluate)];
-    for (uint32_t i = e->first; i < e->end; i++)
-        if (p->instr[i].op == OP_reduce && instr_attr(&p->instr[i], "mean")->i)
-            return false;
-    return true;
+    void *symbol = dlsym(RTLD_DEFAULT, "run_step_mark");
+    void (*mark)(int64_t);
+    memcpy(&mark, &symbol, sizeof mark);
+    return mark;
 }
 
-/* Run one procedure over every micro-batch of the set. */
-static void sweep(Run *r, const Data *data, uint32_t proc, int64_t samples)
-{
-    const Program *p = r->program;
-    int64_t rows = p->batch / p->microbatches;
-    r->rank.step.samples = samples;
-    for (int64_t first = 0; first < samples; first += rows) {
-        int64_t n = samples - first < rows ? samples - first : rows;
-        data_fill(data, &r->rank, first, n, 0, false);
-        if (n < rows)
-            data_pad(data, &r->rank, rows - n, n);
-        r->rank.step.first = first == 0;
-        rank_call(&r->rank, &(Call){.proc = proc});
-    }
-}
+/* ---- saving and dumping ---- */
 
-static Status evaluate(Run *r, int64_t step)
+/* Room for the names, headers and lists of one save. */
+static void reset_scratch(Run *r)
 {
-    const Program *p = r->program;
-    int64_t rows = p->batch / p->microbatches, samples = data_samples(r->eval);
-    if (samples < 0)
-        samples = p->batch;
-    if (!counts_rows(p))
-        samples -= samples % rows;
-    if (find_proc(p, PROC_begin) < p->nproc)
-        sweep(r, r->eval, find_proc(p, PROC_begin), samples);
-    sweep(r, r->eval, find_proc(p, PROC_evaluate), samples);
-    return log_eval(&r->log, step, rank_scalar(&r->rank, p->loss));
+    enum { BASE = 64 << 10, PER_STATE = 4 << 10 };
+    arena_reset(r->scratch, BASE + (size_t)r->program->nstate * PER_STATE);
 }
-
-/* ---- training ---- */
 
 static Status save(Run *r)
 {
     Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model};
-    return checkpoint_save(&r->rank, r->o->save, (int)r->o->keep, &at);
+    Status s = checkpoint_save(r->scratch, &r->rank, r->o->save, (int)r->o->keep, &at);
+    reset_scratch(r);
+    return s;
 }
+
+Status run_dump(Run *r, int64_t step, int64_t first, int64_t rows)
+{
+    if (r->o->ndump == 0)
+        return OK;
+    Status s = dump_write(r->scratch, &r->rank, r->train, r->o->dump, r->o->ndump, step, first, rows);
+    reset_scratch(r);
+    return s;
+}
+
+/* ---- training ---- */
 
 static Status not_finite(const Run *r, double loss, double norm)
 {
-    fprintf(stderr, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step changed nothing%s\n",
+    fprintf(stderr, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s\n",
             (long long)r->rank.step.step, loss, norm, r->o->save ? ", and the last checkpoint stands" : "");
     return ERR_REJECT;
 }
@@ -97,61 +71,72 @@ static Status train_step(Run *r)
 {
     const Program *p = r->program;
     double start = seconds_now();
-    data_fill(r->train, &r->rank, r->samples, p->batch, 0, true);
+    TRY(data_fill(r->train, &r->rank, r->samples, p->batch, 0, true));
     rank_train(&r->rank);
     double seconds = seconds_now() - start;
     double loss = rank_scalar(&r->rank, p->loss), norm = sqrt(rank_scalar(&r->rank, p->norm));
     if (!isfinite(loss) || !isfinite(norm))
         return not_finite(r, loss, norm);
-    TRY(dump_write(r->arena, &r->rank, r->train, r->o->dump, r->o->ndump, r->samples));
+    TRY(run_dump(r, r->rank.step.step, r->samples, p->batch));
     r->samples += p->batch;
     StepReport report = {.step = r->rank.step.step, .loss = loss, .norm = norm, .lr = r->rank.step.lr, .seconds = seconds,
                          .tokens = p->tokens, .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak) : 0};
     return log_step(&r->log, &report);
 }
 
-static bool due(int64_t step, int64_t every, int64_t last)
+static bool due(int64_t step, int64_t every, bool last)
 {
-    return step == last || (every > 0 && step % every == 0);
+    return last || (every > 0 && step % every == 0);
+}
+
+static void mark(const Run *r)
+{
+    if (r->mark)
+        r->mark(r->rank.step.step);
 }
 
 static Status train(Run *r)
 {
-    TRY(dump_write(r->arena, &r->rank, r->train, r->o->dump, r->o->ndump, r->samples));
-    while (r->rank.step.step < r->steps) {
+    if (r->rank.step.step >= r->steps)
+        fprintf(stderr, "note: nothing to do: %lld steps are done, and the run has %lld\n", (long long)r->rank.step.step, (long long)r->steps);
+    TRY(run_dump(r, r->rank.step.step, r->samples, r->program->batch));
+    bool stop = false;
+    while (r->rank.step.step < r->steps && !stop) {
+        mark(r);
         TRY(train_step(r));
-        int64_t step = r->rank.step.step, last = stop_wanted ? step : r->steps;
-        if (r->eval && due(step, r->o->eval_every, r->steps))
-            TRY(evaluate(r, step));
-        if (r->o->save && due(step, r->o->save_every, last))
+        int64_t step = r->rank.step.step;
+        stop = stop_wanted;
+        if (r->eval && due(step, r->o->eval_every, step == r->steps))
+            TRY(run_evaluate(r, step));
+        if (r->o->save && due(step, r->o->save_every, stop || step == r->steps))
             TRY(save(r));
-        if (stop_wanted) {
-            fprintf(stderr, "stopped after step %lld as asked%s\n", (long long)step, r->o->save ? "; saved" : "");
-            break;
-        }
     }
+    mark(r);
+    if (stop)
+        log_note(&r->log, r->o->save ? "stopped as asked; saved" : "stopped as asked; nothing saved, as there is no --save");
     return OK;
 }
 
 /* ---- start ---- */
 
-/* Steps in all: --steps, else the optimizer's, else one epoch. */
-static Status decide_steps(Run *r)
+static Status no_effect(const char *option, const char *why)
 {
-    int64_t n = data_samples(r->train), batch = r->program->batch;
-    r->steps = r->o->steps > 0 ? r->o->steps : r->rank.optimizer.steps;
-    if (r->steps == 0 && n < 0) {
-        fprintf(stderr, "error: random data have no end: give --steps\n");
-        return ERR_USAGE;
-    }
-    if (r->steps == 0) {
-        r->steps = n / batch;
-        fprintf(stderr, "one epoch: %lld samples, %lld steps of %lld; %lld left over\n", (long long)n, (long long)r->steps,
-                (long long)batch, (long long)(n % batch));
-    }
-    if (r->rank.optimizer.steps == 0)
-        r->rank.optimizer.steps = r->steps;
-    return OK;
+    fprintf(stderr, "error: %s has no effect: %s\n", option, why);
+    return ERR_USAGE;
+}
+
+static Status check_options(const Program *p, const RunOptions *o)
+{
+    static const char why[] = "the model minimizes nothing, so prun only runs it forward";
+    if (has_tensor(p->loss))
+        return has_tensor(p->norm) ? OK : no_effect("training", "the model has no optimizer");
+    if (o->neval)
+        return no_effect("--eval", why);
+    if (o->save)
+        return no_effect("--save", why);
+    if (o->nset)
+        return no_effect("--set", why);
+    return o->log ? no_effect("--log", why) : OK;
 }
 
 /* A resumed run goes on with its own seed. */
@@ -163,6 +148,10 @@ static Status find_resume(Run *r, Progress *at, const char **folder)
     if (!o->resume)
         return OK;
     TRY(checkpoint_find(r->arena, o->resume, at, folder));
+    if (!has_tensor(r->program->loss)) {             /* the weights alone are wanted */
+        at->step = at->samples = 0;
+        return OK;
+    }
     if (o->seed_given && o->seed != at->seed) {
         fprintf(stderr, "error: --seed %llu, but the run to resume has seed %llu\n", (unsigned long long)o->seed,
                 (unsigned long long)at->seed);
@@ -179,8 +168,18 @@ static Status load_resume(Run *r, const Progress *at, const char *folder)
     TRY(checkpoint_load(r->arena, &r->rank, folder));
     r->rank.step.step = at->step;
     r->samples = at->samples;
-    fprintf(stderr, "resumed from '%s' after step %lld\n", folder, (long long)at->step);
+    fprintf(stderr, has_tensor(r->program->loss) ? "resumed from '%s' after step %lld\n" : "weights from '%s'\n", folder, (long long)at->step);
     return OK;
+}
+
+static Status open_data(Run *r)
+{
+    const RunOptions *o = r->o;
+    TRY(data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train));
+    if (o->neval == 0)
+        return OK;
+    TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));
+    return run_plan_evaluation(r);
 }
 
 static Status start(Run *r)
@@ -188,40 +187,42 @@ static Status start(Run *r)
     const RunOptions *o = r->o;
     const Program *p = r->program;
     Optimizer optimizer = p->optimizer;
-    Progress at;
+    Progress at = {0};
     const char *folder;
+    TRY(check_options(p, o));
     TRY(settings_apply(&optimizer, o->set, o->nset));
-    TRY(find_resume(r, &at, &folder));
     if (o->save)
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
-    TRY(data_open(r->arena, p, o->data, o->ndata, r->seed, &r->train));
-    if (o->neval)
-        TRY(data_open(r->arena, p, o->eval, o->neval, r->seed, &r->eval));
+    TRY(find_resume(r, &at, &folder));
+    TRY(open_data(r));
+    memory_settle();
     TRY(rank_open(&r->rank, r->arena, p, o->isa));
     r->rank.optimizer = optimizer;
-    TRY(decide_steps(r));
-    TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump));
+    TRY(run_decide_steps(r));
+    TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump, at.step, r->steps));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
     TRY(load_resume(r, &at, folder));
-    return log_open(&r->log, o->log, r->steps);
+    reset_scratch(r);
+    return log_open(&r->log, o->log, o->resume != NULL, at.step, r->steps);
 }
 
 Status run(Arena *a, const Program *p, const RunOptions *o)
 {
-    Run r = {.arena = a, .program = p, .o = o, .lock = -1};
-    struct sigaction act = {.sa_handler = want_stop};
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGINT, &act, NULL);
+    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .lock = -1, .mark = find_mark()};
+    catch_signals();
     Status s = start(&r);
     if (s == OK)
-        s = has_tensor(p->loss) && o->ndata ? train(&r) : OK;
+        s = has_tensor(p->loss) ? train(&r) : run_forward(&r);
     Status closed = log_close(&r.log);
     if (s == OK)
         s = closed;
+    if (s == OK)
+        memory_report(&r.rank);
     data_close(r.train);
     data_close(r.eval);
     rank_close(&r.rank);
+    arena_free(r.scratch);
     if (r.lock >= 0)
         close(r.lock);
     return s;

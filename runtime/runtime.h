@@ -110,33 +110,43 @@ typedef struct Progress {
 /* A checkpoint is DIR/step-NNNNNNNN/ with weights.safetensors, moments.safetensors
  * (names PATH.exp_avg ..., as PyTorch calls them) and state.json: the Progress, the
  * optimizer's settings, and the length and XXH3 of both files, under a check sum of
- * its own.  DIR/latest names the newest complete one and is written last; every
- * write is durable before the next begins, so a crash at any moment leaves the
- * checkpoint before it. */
+ * its own.  It is written as step-NNNNNNNN.tmp and renamed when it is complete, then
+ * DIR/latest is made to name it; every write is durable before the next begins, so
+ * a crash at any moment leaves the checkpoint before it. */
 
 /* Claim DIR for this run: a second run into it is refused.  *fd is closed by the caller. */
 Status checkpoint_lock(Arena *, const char *dir, int *fd);
-/* Save; then remove all but the newest `keep`. */
-Status checkpoint_save(const Rank *, const char *dir, int keep, const Progress *);
+/* Save; then remove all but the newest `keep`.  The arena is for scratch. */
+Status checkpoint_save(Arena *, const Rank *, const char *dir, int keep, const Progress *);
 /* Progress of the newest complete checkpoint of DIR (or of DIR itself, if it is
  * one), and its folder.  Incomplete leftovers are named on stderr and ignored. */
 Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
-/* Its tensors into the rank; refuses, by name, whatever does not match. */
+/* Its tensors into the rank (weights alone when it has no loss); refuses, by name,
+ * whatever does not match. */
 Status checkpoint_load(Arena *, Rank *, const char *folder);
 
 /* ---- run.c: the training loop ---- */
 
-/* One --dump KIND@STEP=FILE: weights and moments as they are after STEP steps,
- * grads and values as step STEP (1, 2, ...) made them, samples as it read them. */
-typedef struct DumpSpec { const char *kind, *path; int64_t step; } DumpSpec;
+/* One --dump KIND@STEP=FILE.  KIND is weights, moments or a weight's path, as they
+ * are after STEP steps (0: before the first); or grads, a value's path, or samples,
+ * as step STEP made or read them.  Without a loss a step is a batch. */
+typedef struct DumpItem { const char *name; TensorId tensor; char *copy; } DumpItem;   /* copy NULL: in the rank's memory */
+typedef struct DumpSpec {
+    const char *kind, *path;          /* path: of the file */
+    int64_t     step;
+    DumpItem   *item; uint32_t nitem; /* found by dump_prepare(); none: samples */
+} DumpSpec;
 
-/* Check the specs against the program and make room for watched values. */
-Status dump_prepare(Arena *, Rank *, const DumpSpec *, uint32_t n);
-/* Write those due after step.step steps. */
-Status dump_write(Arena *, const Rank *, const Data *, const DumpSpec *, uint32_t n, int64_t samples);
+/* Check the specs against the program and the steps first+1..last of the run, and
+ * make room for what is copied as it is made. */
+Status dump_prepare(Arena *, Rank *, DumpSpec *, uint32_t n, int64_t first, int64_t last);
+/* Write those due after `step` steps, the last of which read the `rows` samples of
+ * the stream from `first` on.  The arena is for scratch. */
+Status dump_write(Arena *, const Rank *, const Data *, const DumpSpec *, uint32_t n, int64_t step, int64_t first, int64_t rows);
 
 /* ---- settings.c: --set KEY=VALUE on the optimizer ---- */
 
+/* What the optimizer of that kind does not have is refused. */
 Status settings_apply(Optimizer *, const char *const *set, uint32_t n);
 
 /* ---- log.c: what a run says while it runs ---- */
@@ -145,15 +155,17 @@ typedef struct Log {
     FILE   *file;                     /* JSON lines; NULL: none */
     char    buffer[8192];             /* the file's, so that stdio allocates nothing */
     bool    terminal;                 /* a status line on stderr */
-    int64_t steps;                    /* planned, for the ETA */
+    int64_t first, steps;             /* done before, and in all: for the ETA */
     double  started;                  /* seconds, monotonic */
 } Log;
 
 typedef struct StepReport { int64_t step, tokens; double loss, norm, lr, seconds, mfu; } StepReport;
 
-Status log_open(Log *, const char *path, int64_t steps);     /* path NULL: no file; "-": standard output */
+/* path NULL: no file; "-": standard output.  A resumed run adds to the file. */
+Status log_open(Log *, const char *path, bool add, int64_t first, int64_t steps);
 Status log_step(Log *, const StepReport *);
 Status log_eval(Log *, int64_t step, double loss);
+void   log_note(Log *, const char *text);            /* to people only */
 Status log_close(Log *);
 double seconds_now(void);             /* monotonic */
 

@@ -7,16 +7,18 @@
 #include "runtime/runtime.h"
 
 typedef enum SettingType { SET_REAL, SET_COUNT, SET_DECAY } SettingType;
-typedef struct Setting { const char *name; SettingType type; size_t at; double least, below; } Setting;
+/* `kinds`: a bit per OptimizerKind that has it. */
+typedef struct Setting { const char *name; unsigned kinds; SettingType type; size_t at; double least, below; } Setting;
 
 #define FIELD(f) offsetof(Optimizer, f)
+enum { SGD = 1 << OPTIMIZER_SGD, ADAMW = 1 << OPTIMIZER_ADAMW, BOTH = SGD | ADAMW };
 static const Setting settings[] = {
-    {"lr", SET_REAL, FIELD(lr), 0, 1e9},           {"beta1", SET_REAL, FIELD(beta1), 0, 1},
-    {"beta2", SET_REAL, FIELD(beta2), 0, 1},       {"eps", SET_REAL, FIELD(eps), 0, 1e9},
-    {"clip", SET_REAL, FIELD(clip), 0, 1e300},     {"weight_decay", SET_REAL, FIELD(weight_decay), 0, 1e9},
-    {"min_lr", SET_REAL, FIELD(min_lr), 0, 1e9},   {"momentum", SET_REAL, FIELD(momentum), 0, 1},
-    {"warmup", SET_COUNT, FIELD(warmup), 0, 1e15}, {"steps", SET_COUNT, FIELD(steps), 0, 1e15},
-    {"decay", SET_DECAY, FIELD(decay), 0, 0},
+    {"lr", BOTH, SET_REAL, FIELD(lr), 0, 1e9},           {"beta1", ADAMW, SET_REAL, FIELD(beta1), 0, 1},
+    {"beta2", ADAMW, SET_REAL, FIELD(beta2), 0, 1},      {"eps", ADAMW, SET_REAL, FIELD(eps), 0, 1e9},
+    {"clip", BOTH, SET_REAL, FIELD(clip), 0, 1e300},     {"weight_decay", BOTH, SET_REAL, FIELD(weight_decay), 0, 1e9},
+    {"min_lr", BOTH, SET_REAL, FIELD(min_lr), 0, 1e9},   {"momentum", SGD, SET_REAL, FIELD(momentum), 0, 1},
+    {"warmup", BOTH, SET_COUNT, FIELD(warmup), 0, 1e15}, {"steps", BOTH, SET_COUNT, FIELD(steps), 0, 1e15},
+    {"decay", BOTH, SET_DECAY, FIELD(decay), 0, 0},
 };
 enum { NSETTINGS = sizeof settings / sizeof *settings };
 
@@ -26,16 +28,18 @@ static Status bad(const char *text, const char *expected)
     return ERR_USAGE;
 }
 
-static Status unknown(const char *text, size_t n)
+static Status unknown(const Optimizer *o, const char *text, size_t n)
 {
     const char *pool[NSETTINGS];
+    size_t npool = 0;
     for (size_t i = 0; i < NSETTINGS; i++)
-        pool[i] = settings[i].name;
+        if (settings[i].kinds >> o->kind & 1)
+            pool[npool++] = settings[i].name;
     char name[64] = "";
     memcpy(name, text, n < sizeof name ? n : sizeof name - 1);
-    const char *near = nearest_name(name, pool, NSETTINGS);
-    fprintf(stderr, "error: --set '%s': the optimizer has no setting '%s'%s%s%s\n", text, name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    const char *near = nearest_name(name, pool, npool);
+    fprintf(stderr, "error: --set '%s': optimizer %s has no setting '%s'%s%s%s\n", text,
+            o->kind == OPTIMIZER_SGD ? "sgd" : "adamw", name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     return ERR_USAGE;
 }
 
@@ -57,7 +61,7 @@ static Status set_one(Optimizer *o, const char *text)
         return bad(text, "KEY=VALUE");
     for (size_t i = 0; i < NSETTINGS; i++) {
         const Setting *s = &settings[i];
-        if (strlen(s->name) != n || strncmp(s->name, text, n) != 0)
+        if (!(s->kinds >> o->kind & 1) || strlen(s->name) != n || strncmp(s->name, text, n) != 0)
             continue;
         if (s->type == SET_DECAY)
             return set_decay(o, text, text + n + 1);
@@ -75,7 +79,7 @@ static Status set_one(Optimizer *o, const char *text)
             *(double *)(void *)((char *)o + s->at) = v;
         return OK;
     }
-    return unknown(text, n);
+    return unknown(o, text, n);
 }
 
 Status settings_apply(Optimizer *o, const char *const *set, uint32_t n)

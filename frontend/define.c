@@ -1,0 +1,190 @@
+/* Overrides: -D name=value on the command line, or a .plan's `set name = value`. */
+#include <string.h>
+
+#include "frontend/elab.h"
+
+/* ---- reading one ---- */
+
+static const Node *node_at(const Node *n, Span at)
+{
+    if (n->at.start == at.start && n->at.end == at.end)
+        return n;
+    for (uint32_t i = 0; i < n->nkid; i++)
+        if (n->kid[i]->at.start <= at.start && n->kid[i]->at.end >= at.end) {
+            const Node *found = node_at(n->kid[i], at);
+            if (found)
+                return found;
+        }
+    return NULL;
+}
+
+static bool on_command_line(const Elab *e, const Define *d)
+{
+    const Source *s = sources_of(e->ds->sources, d->at);
+    return !s || !s->excerpt;
+}
+
+/* The value's expression: parsed from the command line, or in a file already read. */
+static const Node *value_of_define(Elab *e, const Define *d)
+{
+    if (on_command_line(e, d))
+        return parse_expression(e->ds, d->at);
+    for (uint32_t u = 0; u < e->units->nunit; u++) {
+        const Node *n = node_at(e->units->unit[u].root, d->at);
+        if (n)
+            return n;
+    }
+    return NULL;
+}
+
+static const char *form(Elab *e, const Define *d)
+{
+    return arena_printf(e->arena, on_command_line(e, d) ? "-D %s" : "set %s", d->name);
+}
+
+/* ---- its kind ---- */
+
+/* What the declaration's own value would be; mistakes in it do not count, it is replaced. */
+static Term replaced_value(Elab *e, Scope *s, const Node *n)
+{
+    Diags *ds = e->ds;
+    bool stopped = e->stopped;
+    fail_settle(e);
+    e->ds = diags_new(ds->sources);
+    Term t = term_scalar(e, eval(e, s, n));
+    fail_settle(e);
+    e->ds = ds;
+    e->stopped = stopped;
+    return t;
+}
+
+static bool fits_param(Term was, Term *now)
+{
+    if (was.kind == TERM_REAL && now->kind == TERM_INT)
+        now->kind = TERM_REAL;
+    return was.kind == now->kind || was.kind == TERM_POISON || was.kind == TERM_NONE || was.kind == TERM_AUTO;
+}
+
+static const char *kind_phrase(Term was)
+{
+    switch (was.kind) {
+    case TERM_INT:    return "a whole number";
+    case TERM_REAL:   return "a number";
+    case TERM_BOOL:   return "true or false";
+    case TERM_STRING: return "a string in quotes";
+    case TERM_DTYPE:  return "a dtype";
+    default:          return "of the same kind as its default";
+    }
+}
+
+static Term check_kind(Elab *e, Scope *s, const Define *d, const Node *bind, bool dim, Term t)
+{
+    if (t.kind == TERM_POISON)
+        return t;
+    if (dim && (t.kind != TERM_INT || t.i <= 0)) {
+        fail(e, d->at, "%s: dim '%s' must be a positive whole number, but this is %s", form(e, d), d->name, term_describe(e, t));
+        return POISON;
+    }
+    Term was = dim ? t : replaced_value(e, s, bind->kid[1]);
+    if (fits_param(was, &t))
+        return t;
+    fail(e, d->at, "%s: param '%s' must be %s, but this is %s", form(e, d), d->name, kind_phrase(was), term_describe(e, t));
+    return POISON;
+}
+
+/* ---- taking ---- */
+
+static void record(Elab *e, const Define *d, Term *t)
+{
+    bool line = on_command_line(e, d);
+    const char *note = line ? arena_printf(e->arena, "%s = %s comes from the command line (-D %s=%s)", d->name, term_text(e, *t), d->name, d->value)
+                            : arena_printf(e->arena, "%s = %s is set here", d->name, term_text(e, *t));
+    uint32_t n = e->noverride;
+    PUSH(e->arena, e->override_at, n, line ? NOWHERE : d->at);
+    PUSH(e->arena, e->override_note, e->noverride, note);
+    t->from |= n - 1 < 64 ? (uint64_t)1 << (n - 1) : 0;
+    if (!e->g)
+        return;
+    Override o = {arena_strdup(e->g->arena, d->name), arena_strdup(e->g->arena, d->value)};
+    for (uint32_t i = 0; i < e->g->noverride; i++)   /* a dim of a repeat is declared once a round */
+        if (strcmp(e->g->override[i].name, o.name) == 0)
+            return;
+    PUSH(e->g->arena, e->g->override, e->g->noverride, o);
+}
+
+bool define_take(Elab *e, Scope *s, const Node *bind, bool dim, Term *out)
+{
+    Define *d = NULL;                                /* the last of a name counts */
+    bool taken = false;
+    for (uint32_t i = 0; i < e->ndefine; i++) {
+        if (strcmp(e->define[i].name, bind->kid[0]->text) != 0)
+            continue;
+        d = &e->define[i];
+        taken |= d->used;
+        d->used = true;
+    }
+    if (!d)
+        return false;
+    *out = POISON;
+    if (taken && s->kind == SCOPE_CLUSTER) {
+        diag_note(e->ds, fail(e, d->at, "%s: the model and the cluster both have a param '%s'", form(e, d), d->name), bind->kid[0]->at,
+                  "the cluster's is declared here");
+        return true;
+    }
+    const Node *value = value_of_define(e, d);
+    if (value)
+        *out = check_kind(e, s, d, bind, dim, term_scalar(e, eval(e, s, value)));
+    if (out->kind != TERM_POISON)
+        record(e, d, out);
+    return true;
+}
+
+/* ---- those that nothing took ---- */
+
+typedef struct Pool { Arena *arena; const char **name; uint32_t n; } Pool;
+
+/* Names a kind of declaration has in a body, those inside repeats and ifs too. */
+static void collect(Pool *p, const Node *n, NodeKind kind)
+{
+    for (uint32_t i = 0; i < n->nkid; i++) {
+        const Node *k = n->kid[i];
+        if (k->kind == N_STMTS || k->kind == N_REPEAT || k->kind == N_IF || k->kind == kind)
+            collect(p, k, kind);
+        else if (k->kind == N_BIND && n->kind == kind)
+            PUSH(p->arena, p->name, p->n, k->kid[0]->text);
+    }
+}
+
+static bool holds(const Pool *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (strcmp(p->name[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void report_unused(Elab *e, const Define *d, const char *model, const Pool *open, const Pool *lets)
+{
+    if (holds(open, d->name))
+        fail(e, d->at, "%s: model '%s' declares '%s' only where this form of it does not come", form(e, d), model, d->name);
+    else if (holds(lets, d->name))
+        fail(e, d->at, "%s: '%s' is a let of model '%s'; only a dim or param can be replaced", form(e, d), d->name, model);
+    else
+        fail(e, d->at, "%s: model '%s' has no dim or param '%s'%s", form(e, d), model, d->name, did_you_mean(e, d->name, open->name, open->n));
+}
+
+Status defines_check(Diags *ds, const Units *units, const Graph *g, const Define *define, uint32_t ndefine)
+{
+    Elab e = {.ds = ds, .arena = ds->arena, .units = units};
+    const Node *model = item_find(units, N_MODEL, g->name);
+    Pool open = {.arena = ds->arena}, lets = {.arena = ds->arena};
+    if (model) {
+        collect(&open, model->kid[2], N_DIMS);
+        collect(&open, model->kid[2], N_PARAMS);
+        collect(&lets, model->kid[2], N_LETS);
+    }
+    for (uint32_t i = 0; i < ndefine; i++)
+        if (!define[i].used)
+            report_unused(&e, &define[i], g->name, &open, &lets);
+    return diags_status(ds);
+}

@@ -1,0 +1,28 @@
+/* Memory: the heap beside the map, kept in one piece and reported. */
+#include <limits.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "runtime/run.h"
+
+/* Untouched room at the heap's end: short-lived buffers of libraries find it there
+ * instead of asking the system for more in the middle of a run. */
+enum { HEAP_ROOM = 16 << 20 };
+
+void memory_settle(void)
+{
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_TOP_PAD, HEAP_ROOM);
+}
+
+void memory_report(const Rank *r)
+{
+    struct mallinfo2 heap = mallinfo2();
+    const Program *p = r->program;
+    Arena *a = r->arena;
+    fprintf(stderr, "memory: map %s (%s in huge pages), heap at most %s of the reserve of %s\n", text_bytes(a, r->map.bytes),
+            text_bytes(a, r->map.huge), text_bytes(a, (int64_t)(heap.arena + heap.hblkhd)), text_bytes(a, p->reserve));
+}

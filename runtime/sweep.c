@@ -1,0 +1,174 @@
+/* Sweep: forward passes over data, for the held-out loss and for models without one. */
+#include <math.h>
+
+#include "runtime/run.h"
+
+static uint32_t find_proc(const Program *p, ProcKind kind)
+{
+    uint32_t i = 0;
+    while (i < p->nproc && p->proc[i].kind != kind)
+        i++;
+    return i;
+}
+
+/* The procedure that only goes forward. */
+static uint32_t forward_proc(const Program *p)
+{
+    uint32_t i = find_proc(p, PROC_evaluate);
+    return i < p->nproc ? i : find_proc(p, PROC_forward);
+}
+
+static int64_t micro_rows(const Program *p)
+{
+    return p->batch / p->microbatches;
+}
+
+/* ---- whether absent rows do no harm ---- */
+
+static bool is_cut(const Program *p, TensorId id)
+{
+    bool cut = false;
+    for (uint32_t i = 0; has_tensor(id) && i < p->tensor[id.i].rank; i++)
+        cut = cut || p->tensor[id.i].axis[i].micro;
+    return cut;
+}
+
+/* Cross entropy and its count leave out rows marked absent; other sums over the
+ * batch cannot tell them from samples. */
+static bool mixes_rows(const Program *p, const Instr *in)
+{
+    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_count_labels)
+        return false;
+    bool cut = false;
+    for (uint32_t k = 0; k < in->narg; k++)
+        cut = cut || is_cut(p, in->arg[k]);
+    return cut && in->nout > 0 && !is_cut(p, in->out[0]);
+}
+
+static bool needs_whole_batches(const Program *p)
+{
+    const Proc *proc = &p->proc[forward_proc(p)];
+    for (uint32_t i = 0; i < p->ninput; i++)
+        if (!is_cut(p, p->input[i].tensor))
+            return true;
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        if (mixes_rows(p, &p->instr[i]))
+            return true;
+    return false;
+}
+
+/* ---- one window of micro-batches ---- */
+
+/* Run one procedure over samples first..first+n of the stream, through the slot of
+ * micro-batch 0 or, `apart`, each through its own. */
+static Status sweep(Run *r, const Data *data, uint32_t proc, int64_t first, int64_t n, bool apart)
+{
+    int64_t rows = micro_rows(r->program);
+    r->rank.step.samples = n;
+    for (int64_t done = 0; done < n; done += rows) {
+        int64_t here = n - done < rows ? n - done : rows, row = apart ? done : 0;
+        TRY(data_fill(data, &r->rank, first + done, here, row, false));
+        if (here < rows)
+            data_pad(data, &r->rank, rows - here, row + here);
+        r->rank.step.first = done == 0;
+        rank_call(&r->rank, &(Call){.proc = proc, .micro = (uint32_t)(row / rows)});
+    }
+    return OK;
+}
+
+/* ---- evaluation: one accumulation window over the whole held-out set ---- */
+
+Status run_plan_evaluation(Run *r)
+{
+    const Program *p = r->program;
+    int64_t n = data_samples(r->eval), rows = micro_rows(p);
+    r->eval_samples = n < 0 ? p->batch : needs_whole_batches(p) ? n - n % rows : n;
+    if (r->eval_samples == 0) {
+        fprintf(stderr, "error: the held-out data have %lld samples, fewer than the %lld of a micro-batch, and this model mixes the samples "
+                "of one\n", (long long)n, (long long)rows);
+        return ERR_REJECT;
+    }
+    if (n > r->eval_samples)
+        fprintf(stderr, "note: the held-out loss covers %lld of %lld samples: this model mixes the samples of a micro-batch of %lld\n",
+                (long long)r->eval_samples, (long long)n, (long long)rows);
+    return OK;
+}
+
+Status run_evaluate(Run *r, int64_t step)
+{
+    const Program *p = r->program;
+    uint32_t begin = find_proc(p, PROC_begin);
+    if (begin < p->nproc)
+        TRY(sweep(r, r->eval, begin, 0, r->eval_samples, false));
+    TRY(sweep(r, r->eval, forward_proc(p), 0, r->eval_samples, false));
+    double loss = rank_scalar(&r->rank, p->loss);
+    if (isfinite(loss))
+        return log_eval(&r->log, step, loss);
+    fprintf(stderr, "error: step %lld: held-out loss %g over %lld samples: not a number (no label counts, or the weights went astray)\n",
+            (long long)step, loss, (long long)r->eval_samples);
+    return ERR_REJECT;
+}
+
+/* ---- a model without a loss ---- */
+
+static void say_what_was_done(const Run *r, double seconds)
+{
+    int64_t n = data_samples(r->train);
+    fprintf(stderr, "forward: %lld samples in %lld batches, %.3g s", (long long)r->samples, (long long)r->steps, seconds);
+    if (n > r->samples)
+        fprintf(stderr, "; %lld samples not used", (long long)(n - r->samples));
+    fputc('\n', stderr);
+}
+
+Status run_forward(Run *r)
+{
+    const Program *p = r->program;
+    double start = seconds_now();
+    for (int64_t step = 1; step <= r->steps; step++) {
+        int64_t left = data_samples(r->train) - r->samples, n = left >= 0 && left < p->batch ? left : p->batch;
+        TRY(sweep(r, r->train, forward_proc(p), r->samples, n, true));
+        TRY(run_dump(r, step, r->samples, n));
+        r->samples += n;
+    }
+    say_what_was_done(r, seconds_now() - start);
+    return OK;
+}
+
+/* Batches of a forward run: all of the data, the last one short unless the model
+ * mixes its rows. */
+static Status decide_batches(Run *r)
+{
+    int64_t n = data_samples(r->train), batch = r->program->batch;
+    int64_t most = needs_whole_batches(r->program) ? n / batch : (n + batch - 1) / batch;
+    r->steps = r->o->steps > 0 || n < 0 ? r->o->steps : most;
+    if (n >= 0 && r->steps > most) {
+        fprintf(stderr, "error: --steps %lld, but the data hold %lld batches of %lld\n", (long long)r->steps, (long long)most, (long long)batch);
+        return ERR_USAGE;
+    }
+    return OK;
+}
+
+Status run_decide_steps(Run *r)
+{
+    int64_t n = data_samples(r->train), batch = r->program->batch;
+    bool trains = has_tensor(r->program->loss);
+    if (n >= 0 && n < batch && (trains || needs_whole_batches(r->program))) {
+        fprintf(stderr, "error: the data have %lld samples, but a step takes a batch of %lld\n", (long long)n, (long long)batch);
+        return ERR_REJECT;
+    }
+    if (n < 0 && r->o->steps == 0 && (!trains || r->rank.optimizer.steps == 0)) {
+        fprintf(stderr, "error: random data have no end: give --steps\n");
+        return ERR_USAGE;
+    }
+    if (!trains)
+        return decide_batches(r);
+    r->steps = r->o->steps > 0 ? r->o->steps : r->rank.optimizer.steps;
+    if (r->steps == 0) {
+        r->steps = n / batch;
+        fprintf(stderr, "one epoch: %lld samples, %lld steps of %lld; %lld left over\n", (long long)n, (long long)r->steps,
+                (long long)batch, (long long)(n % batch));
+    }
+    if (r->rank.optimizer.steps == 0)
+        r->rank.optimizer.steps = r->steps;
+    return OK;
+}
