@@ -11,6 +11,7 @@ enum {
     ROWS = 44 * TILE_ROWS,            /* of a block of A: 264 KiB */
     COLUMNS = 1024,                   /* of the copied part of B */
     GROUP = 4 * WIDE,                 /* columns of B copied at once */
+    FEW = 16,                         /* rows of a transposed A read at once */
     LINE = 16                         /* floats of a cache line */
 };
 
@@ -35,30 +36,43 @@ static int64_t even_part(int64_t n, int64_t most, int64_t grain)
     return (each + grain - 1) / grain * grain;
 }
 
-/* Rows [i, i + m) and k of A, in panels of TILE_ROWS: element (r, x) of a panel at
- * x TILE_ROWS + r, rows past the end zero. */
-static void copy_a(const Gemm *g, const float *a, int64_t i, int64_t m, int64_t k, int64_t depth, float *to)
+/* Rows `rows` of A at depths [0, depth) as one panel: element (r, x) at x TILE_ROWS + r,
+ * rows past the end zero. */
+static void copy_panel(const float *from, int64_t row, int64_t column, int64_t rows, int64_t depth, float alpha, float *to)
 {
-    int64_t row = g->ta ? 1 : g->lda, column = g->ta ? g->lda : 1;
-    const float alpha = (float)g->alpha;
-    for (int64_t r = 0; r < m; r += TILE_ROWS, to += TILE_ROWS * depth) {
-        const float *from = a + (i + r) * row + k * column;
-        int64_t rows = least(TILE_ROWS, m - r);
-        if (rows < TILE_ROWS)
-            memset(to, 0, sizeof *to * (size_t)(TILE_ROWS * depth));
-        if (rows < TILE_ROWS || alpha != 1)
-            for (int64_t x = 0; x < depth; x++)
-                for (int64_t y = 0; y < rows; y++)
-                    to[x * TILE_ROWS + y] = alpha * from[y * row + x * column];
-        else if (g->ta)
-            for (int64_t x = 0; x < depth; x++)
-                for (int64_t y = 0; y < TILE_ROWS; y++)
-                    to[x * TILE_ROWS + y] = from[y + x * column];
-        else
-            for (int64_t x = 0; x < depth; x++)
-                for (int64_t y = 0; y < TILE_ROWS; y++)
-                    to[x * TILE_ROWS + y] = from[y * row + x];
-    }
+    for (int64_t x = 0; x < depth; x++)
+        for (int64_t y = 0; y < TILE_ROWS; y++)
+            to[x * TILE_ROWS + y] = y < rows ? alpha * from[y * row + x * column] : 0;
+}
+
+/* The same for a whole panel of numbers taken as they are. */
+static void copy_full_panel(const float *from, int64_t row, int64_t column, int64_t depth, float *to)
+{
+    if (row == 1)
+        for (int64_t x = 0; x < depth; x++)
+            memcpy(to + x * TILE_ROWS, from + x * column, sizeof *to * TILE_ROWS);
+    else
+        for (int64_t x = 0; x < depth; x++)
+            for (int64_t y = 0; y < TILE_ROWS; y++)
+                to[x * TILE_ROWS + y] = from[y * row + x];
+}
+
+/* Rows i and depths k of A in panels of TILE_ROWS.  A stored transposed is read a few
+ * of its rows at a time, so that a line of the cache is used for all its panels. */
+static void copy_a(const Product *p, Block k, Block i, float *to)
+{
+    const Gemm *g = p->g;
+    int64_t row = g->ta ? 1 : g->lda, column = g->ta ? g->lda : 1, step = g->ta ? FEW : k.n;
+    const float *from = p->a + i.first * row + k.first * column, alpha = (float)g->alpha;
+    for (int64_t x = 0; x < k.n; x += step)
+        for (int64_t r = 0; r < i.n; r += TILE_ROWS) {
+            const float *at = from + r * row + x * column;
+            float *panel = to + r * k.n + x * TILE_ROWS;
+            if (i.n - r < TILE_ROWS || alpha != 1)
+                copy_panel(at, row, column, i.n - r, least(step, k.n - x), alpha, panel);
+            else
+                copy_full_panel(at, row, column, least(step, k.n - x), panel);
+        }
 }
 
 /* Columns [j, j + n) and k of B, n at most GROUP, in panels of WIDE: element (x, c) of
@@ -159,7 +173,7 @@ static void multiply_columns(const Product *p, Block j)
         int64_t depth = least(deep, g->k - k);
         for (int64_t i = 0; i < g->m; i += high) {
             int64_t m = least(high, g->m - i);
-            copy_a(g, p->a, i, m, k, depth, p->copy->a);
+            copy_a(p, (Block){k, depth}, (Block){i, m}, p->copy->a);
             multiply_block(p, (Block){k, depth}, (Block){i, m}, j, i > 0);
         }
     }
