@@ -1,4 +1,5 @@
 /* Ops that make one element of one element of each argument, at the speed of memory. */
+#include "kernels/cpu/gates.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/ref/ref.h"
 
@@ -32,32 +33,6 @@
         if (!each_run(c, op##_run, 0))                                 \
             ref_##op##_f32(c);                                         \
     }
-
-static inline Vec silu(Vec x)
-{
-    return x * vec_sigmoid(x);
-}
-
-/* s (1 + x (1 - s)) */
-static inline Vec silu_slope(Vec x)
-{
-    Vec s = vec_sigmoid(x);
-    return s * vec_fma(x, vec_all(1) - s, vec_all(1));
-}
-
-/* The tanh form: (1 + tanh u) / 2 is the sigmoid of 2u. */
-static inline Vec gelu_gate(Vec x)
-{
-    const Vec a = vec_all((float)(2 * gelu_a)), ab = vec_all((float)(2 * gelu_a * gelu_b));
-    return vec_sigmoid(x * vec_fma(ab, x * x, a));
-}
-
-static inline Vec gelu_slope(Vec x)
-{
-    const Vec a = vec_all((float)(2 * gelu_a)), ab3 = vec_all((float)(6 * gelu_a * gelu_b));
-    Vec s = gelu_gate(x);
-    return s * vec_fma(x * (vec_all(1) - s), vec_fma(ab3, x * x, a), vec_all(1));
-}
 
 EACH2(add, x + y)
 EACH2(sub, x - y)

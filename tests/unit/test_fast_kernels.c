@@ -373,6 +373,27 @@ static void test_optimizers(void **state)
     CHECK(cases);
 }
 
+static void test_products(void **state)
+{
+    (void)state;
+    static const Case cases[] = {
+        {"contract: bsk kn -> bsn", "b=3 s=43 k=70 n=131", 1, 0},
+        {"contract: bsn kn -> bsk", "b=3 s=43 k=70 n=131", 1, 0},
+        {"contract: bsk bsn -> kn", "b=3 s=43 k=70 n=131", 1, 0},
+        {"contract: bsk vk -> bsv", "b=2 s=60 k=300 v=1101", 1, 0},
+        {"contract: bsv vk -> bsk", "b=2 s=60 k=65 v=1101", 1, 0},
+        {"contract: bsv bsk -> vk", "b=4 s=133 k=65 v=301", 1, 0},
+        {"contract: bmk bkn -> bmn", "b=3 m=5 k=7 n=9", 1, 0},
+        {"linear: bsk kn n -> bsn", "b=3 s=43 k=70 n=131", 1, 0},
+        {"linear: bsk khe he -> bshe", "b=3 s=43 k=70 h=4 e=17", 1, 0},
+        {"linear: bshe hek k -> bsk", "b=3 s=43 k=70 h=4 e=17", 1, 0},
+        {"linear: bsk kn - -> bsn", "b=1 s=1 k=70 n=131", 1, 0},
+        {"linear_gelu: bsk kn n -> bsn bsn | exact=false", "b=3 s=43 k=70 n=131", 1, 0},
+        {"linear_gelu: bsk kn - -> bsn - | exact=true", "b=3 s=4 k=7 n=13", 1, 0},
+    };
+    CHECK(cases);
+}
+
 /* Gradients are those of the plain form's own result and log-sum-exp only when these
  * are given; here they are any numbers, lse above every score. */
 static void test_attention(void **state)
@@ -403,7 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_norms), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_losses), cmocka_unit_test(test_tables), cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
