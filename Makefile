@@ -169,6 +169,12 @@ build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/li
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
+# What tests preload into the release build, to watch it or to make its calls fail.
+PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
+build/release/preload/%.so: tests/preload/%.c Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_release) -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -shared -fPIC -o $@ $<
+
 BENCHES = $(patsubst %.c,build/release/%,$(BENCH_C))
 build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a build/release/libcompiler.a
 	@mkdir -p $(@D)
@@ -176,7 +182,7 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS)
+test-programs: all asan clang $(TESTS) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 

@@ -124,6 +124,7 @@ Status run_forward(Run *r)
 {
     const Program *p = r->program;
     double start = seconds_now();
+    TRY(run_dump(r, 0, 0, p->batch));
     for (int64_t step = 1; step <= r->steps; step++) {
         int64_t left = data_samples(r->train) - r->samples, n = left >= 0 && left < p->batch ? left : p->batch;
         TRY(sweep(r, r->train, forward_proc(p), r->samples, n, true));
