@@ -111,9 +111,9 @@ static void add_factor(Elab *e, Scope *s, const Node *n, const char *variable, P
     } else if (t.kind == TERM_INT || t.kind == TERM_REAL) {
         p->number *= t.f;
     } else {
-        if (t.kind == TERM_TENSOR)
+        if (t.kind == TERM_TENSOR && !p->poisoned)
             fail(e, n->at, "a product has at most %d tensors", MAX_FACTORS);
-        else if (t.kind != TERM_POISON)
+        else if (t.kind != TERM_POISON && t.kind != TERM_TENSOR)
             fail(e, n->at, "'*' needs numbers or tensors, but this is %s", term_describe(e, t));
         p->poisoned = true;
     }

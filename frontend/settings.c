@@ -135,7 +135,10 @@ void model_precision(Elab *e, Scope *s, const Node *n)
         int *t = key[i].out;
         if (*t == DTYPES || dtype_is_float((DType)*t))
             continue;
-        fail(e, key[i].at->kid[1]->at, "%s must be a floating-point dtype, but this is %s", key[i].name, dtype_name((DType)*t));
+        const Node *value = key[i].at->kid[1];
+        const Symbol *sym = value->kind == N_NAME ? scope_find(s, value->text) : NULL;
+        Diag *d = fail(e, value->at, "%s must be a floating-point dtype, but this is %s", key[i].name, dtype_name((DType)*t));
+        note_overrides(e, d, sym ? sym->term.from : 0);
         *t = DT_f32;
     }
     int sums = compute == DT_f64 ? DT_f64 : DT_f32;
