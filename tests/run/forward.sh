@@ -47,3 +47,21 @@ sed -i 's/^model fwd/model trained/; s/^model other/model fwd/' fwd.pmodel
 prun train.plan --data random --steps 3 --save d --dump weights@3=w3 2>said || cat said
 check "weights come from a checkpoint" 'prun whole.plan --data image=six --resume d --dump weights@0=w --dump fc2@1=other 2>said && cmp w w3 && ! cmp -s other want'
 check "a seed makes the same weights for both" 'prun train.plan --data random --steps 1 --dump weights@0=t0 2>said && cmp t0 w0'
+
+# A loss that is an output, not minimized: labels are counted over each batch.
+cat >loss.pmodel <<'END'
+model loss {
+  dim batch = 6, pixel = 6, class = 3
+  precision { compute = f64 }
+  input image[batch, pixel] : f64
+  input label[batch] : i32
+  ce = cross_entropy(fc: linear(image, class), label)
+  output ce
+}
+END
+for m in 1 3; do
+    "$RELEASE/pplan" plan loss.pmodel -c laptop1 --with "microbatches = $m" -o loss$m.plan >/dev/null || exit 2
+    prun loss$m.plan --data random --steps 2 --dump ce@1=a$m --dump ce@2=b$m 2>said || cat said
+done
+check "a loss as output is that of its batch" 'paste <(reals a1) <(reals a3) <(reals b1) <(reals b3) |
+    awk "{ if (!(\$1 > 0.3 && \$1 < 4 && (\$1 - \$2) ^ 2 < 1e-24 && (\$3 - \$4) ^ 2 < 1e-24 && \$1 != \$3)) exit 1 } END { exit NR != 1 }"'
