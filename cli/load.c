@@ -121,9 +121,17 @@ static Status add_rules(Loaded *l, const Units *units)
     return OK;
 }
 
-static Status load_rules(Loaded *l, const Args *args)
+static Status load_rules(Loaded *l)
 {
     TRY(add_rules(l, &l->model_units));
+    for (uint32_t i = 0; i < l->nwith; i++)
+        TRY(add_rules(l, &l->with[i]));
+    return OK;
+}
+
+/* What --with says is parsed before the model is elaborated: it may `set` its dims. */
+static Status parse_with(Loaded *l, const Args *args)
+{
     for (uint32_t i = 0; i < args->noption; i++) {
         if (args->option[i].id != OPT_with)
             continue;
@@ -131,7 +139,8 @@ static Status load_rules(Loaded *l, const Args *args)
         Units units;
         TRY(parse_text(l->ds, "<--with>", text, strlen(text), include_path(l, args), &units));
         TRY(diags_status(l->ds));
-        TRY(add_rules(l, &units));
+        plan_sets(l->ds, &units, &l->define, &l->ndefine);
+        PUSH(l->input, l->with, l->nwith, units);
     }
     return OK;
 }
@@ -143,11 +152,12 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(parse_file(l->ds, load_path(l, args->positional[0]), include_path(l, args), &l->model_units));
     TRY(diags_status(l->ds));
     plan_sets(l->ds, &l->model_units, &l->define, &l->ndefine);
+    TRY(parse_with(l, args));
     TRY(add_defines(l, args));
     TRY(elaborate_model(l->ds, &l->model_units, args_value(args, OPT_model), l->define, l->ndefine, l->ir, &l->graph));
     TRY(load_cluster(l, args));
     TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
-    return load_rules(l, args);
+    return load_rules(l);
 }
 
 Status load_model(Loaded *l, const Args *args)
