@@ -9,10 +9,14 @@
 #include "planner/rules.h"
 #include "base/text.h"
 
-/* The smallest divisor of `n` that is larger than `m`; 0 when there is none. */
+/* Programs grow with the number of micro-batches, and so does the search for it:
+ * more than these are taken only when they are given. */
+enum { MICROBATCHES_TRIED = 1 << 16 };
+
+/* The smallest divisor of `n` that is larger than `m`; 0 when none is worth trying. */
 static int64_t next_divisor(int64_t n, int64_t m)
 {
-    for (int64_t d = m + 1; d <= n; d++)
+    for (int64_t d = m + 1; d <= n && d <= MICROBATCHES_TRIED; d++)
         if (n % d == 0)
             return d;
     return 0;
