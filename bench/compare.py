@@ -4,7 +4,7 @@
     compare.py step --prun P --plan X.plan --batch 4 --seq 64 --threads 1 --out results.jsonl
     compare.py table --steps results.jsonl --gemm gemm.jsonl
 
-`step` keeps one PyTorch process warm and lets it and prun take turns, a few steps
+`step` keeps PyTorch processes warm and lets them and prun take turns, a few steps
 each, so that a change of clock or a neighbour on the machine meets both; the
 medians are over all rounds. `table` prints the ratios and fails where one is
 below its bar.
@@ -29,10 +29,10 @@ PER_STEP = {"attn": 4 * 12, "mlp": 12, "head": 1}
 class Torch:
     """A warm PyTorch process that runs one step for each line it is sent."""
 
-    def __init__(self, args):
+    def __init__(self, args, mode):
         self.process = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "peer_torch.py"), "--serve", "--batch", str(args.batch),
-             "--seq", str(args.seq), "--threads", str(args.threads)],
+             "--seq", str(args.seq), "--threads", str(args.threads), "--mode", mode],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.read()                 # it is warm
 
@@ -85,24 +85,28 @@ def machine_busy():
 
 
 def measure(args):
-    torch = Torch(args)
-    ours, theirs, used, rss = [], [], 0.0, 0.0
+    """prun and PyTorch, eager and compiled, in turns; the faster PyTorch is the peer."""
+    peers = {mode: Torch(args, mode) for mode in args.modes.split(",")}
+    ours, theirs, used, rss = [], {mode: [] for mode in peers}, 0.0, 0.0
     start, busy = time.monotonic(), machine_busy()
     for turn in range(args.rounds):
-        for who in ("prun", "torch") if turn % 2 == 0 else ("torch", "prun"):
+        order = ["prun"] + list(peers)
+        for who in order if turn % 2 == 0 else order[::-1]:
             if who == "prun":
                 seconds, cpu, resident = prun_steps(args, args.steps)
                 ours += seconds
                 rss = max(rss, resident)
             else:
-                seconds, cpu = torch.steps(args.steps)
-                theirs += seconds
+                seconds, cpu = peers[who].steps(args.steps)
+                theirs[who] += seconds
             used += cpu
     others = (machine_busy() - busy - used) / (time.monotonic() - start)
-    summary = torch.finish()
+    medians = {mode: statistics.median(all_of) for mode, all_of in theirs.items()}
+    best = min(medians, key=medians.get)
+    summary = {mode: peer.finish() for mode, peer in peers.items()}[best]
     result = dict(batch=args.batch, seq=args.seq, threads=args.threads, rounds=args.rounds, steps=args.steps,
                   prun_seconds=statistics.median(ours), prun_all=ours, prun_rss_mb=round(rss, 1),
-                  torch_seconds=statistics.median(theirs), torch_all=theirs, torch_rss_mb=summary["peak_rss_mb"],
+                  torch_seconds=medians[best], torch_medians=medians, torch_all=theirs, torch_rss_mb=summary["peak_rss_mb"],
                   others=round(max(0.0, others), 2), torch=summary)
     with open(args.out, "a") as f:
         f.write(json.dumps(result) + "\n")
@@ -122,18 +126,18 @@ def step_table(path):
     print("\nOne training step, GPT-2 124M, f32, median of %d steps in %d turns" % (
         rows[0]["rounds"] * rows[0]["steps"], rows[0]["rounds"]))
     print("peer: PyTorch %s (%s)" % (peer["version"], "; ".join(peer["libraries"])))
-    print("      %s; %s" % (", ".join("%s %s" % (k, peer[k]) for k in ("mode", "attention", "head", "optimizer")),
+    print("      %s; %s" % (", ".join("%s %s" % (k, peer[k]) for k in ("attention", "head", "optimizer")),
                            " ".join("%s=%s" % kv for kv in sorted(peer["environment"].items()))))
     print("\n%5s %5s %7s | %9s %9s %8s | %9s %9s %8s | %6s %6s | %s" % (
-        "batch", "seq", "threads", "prun s", "tokens/s", "MB", "torch s", "tokens/s", "MB", "ratio", "goal", "others"))
+        "batch", "seq", "threads", "prun s", "tokens/s", "MB", "torch s", "tokens/s", "MB", "ratio", "goal", "others  torch mode"))
     good = True
     for r in rows:
         ratio, goal = r["torch_seconds"] / r["prun_seconds"], GOAL.get((r["seq"], r["threads"]))
         tokens = r["batch"] * r["seq"]
         met = "" if goal is None else "%.1f%s" % (goal, " " if ratio >= goal else "-")
-        print("%5d %5d %7d | %9.3f %9.1f %8.0f | %9.3f %9.1f %8.0f | %5.2fx %6s | %.2f" % (
+        print("%5d %5d %7d | %9.3f %9.1f %8.0f | %9.3f %9.1f %8.0f | %5.2fx %6s | %6.2f  %s" % (
             r["batch"], r["seq"], r["threads"], r["prun_seconds"], tokens / r["prun_seconds"], r["prun_rss_mb"],
-            r["torch_seconds"], tokens / r["torch_seconds"], r["torch_rss_mb"], ratio, met, r["others"]))
+            r["torch_seconds"], tokens / r["torch_seconds"], r["torch_rss_mb"], ratio, met, r["others"], r["torch"]["mode"]))
         good &= ratio >= STEP_BAR
     print("ratio: speed of prun over PyTorch; '-' behind a goal: not reached; others: processors kept busy by other programs")
     if any(r["others"] > 0.1 for r in rows):
@@ -180,6 +184,7 @@ def main():
         s.add_argument("--" + name, required=True)
     for name, value in (("batch", 4), ("seq", 64), ("threads", 1), ("rounds", 3), ("steps", 3)):
         s.add_argument("--" + name, type=int, default=value)
+    s.add_argument("--modes", default="eager,compile", help="of PyTorch; the fastest counts")
     t = sub.add_parser("table")
     t.add_argument("--steps")
     t.add_argument("--gemm")

@@ -43,6 +43,8 @@ cluster bench_$1 "one CPU device, threads: $1" {
 CLUSTER
 }
 
+# torch.compile needs a C++ compiler; without one the peer would be weaker than it could be.
+command -v g++ >/dev/null || fail "g++ is missing: apt-get install g++ python3-dev"
 for needed in $pplan $prun $gemm $python; do
     [ -x "$needed" ] || fail "$needed is missing: type make bench"
 done

@@ -1,4 +1,4 @@
-/* Matrices: the team cuts C into a grid of parts, and every worker calls the
+/* Matrices.  f32: the team cuts C into a grid of parts, and every worker calls the
  * provider on its part.  oneDNN would start an OpenMP team of its own, so each
  * thread that calls it first asks OpenMP for one thread; OpenBLAS is the serial
  * build, or, where the OpenMP build is installed, obeys the same request. */
@@ -7,13 +7,18 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/kernel.h"
 
 /* Parts are multiples of the providers' register tiles (AVX2: 4 x 24 in rows and
- * columns, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
-enum { ROW_GRAIN = 8, COLUMN_GRAIN = 48 };
+ * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
+enum { ROW_GRAIN = 24, COLUMN_GRAIN = 48 };
+
+/* Smallest matrices worth the copies of multiply.c. */
+enum { OWN_ROWS = 48, OWN_COLUMNS = 64, OWN_DEPTH = 32 };
 
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
@@ -92,6 +97,17 @@ static void scale_f64(const Gemm *g, double *c)
             c[i * g->ldc + j] = g->beta == 0 ? 0 : g->beta * c[i * g->ldc + j];
 }
 
+/* On processors with AVX2 the library's product of a few hundred rows spends a third
+ * of its time on B; ours does not (bench_kernels).  With AVX-512 the library is best,
+ * and so it is where a matrix is too thin to be worth copying. */
+static bool own_wins(const Gemm *g)
+{
+    static _Thread_local Isa isa = ISA_REF;
+    if (isa == ISA_REF)
+        isa = isa_best();
+    return isa == ISA_V3 && g->m >= OWN_ROWS && g->n >= OWN_COLUMNS && g->k >= OWN_DEPTH;
+}
+
 static void part_f32(void *ctx, int worker, int nworker)
 {
     (void)nworker;
@@ -105,32 +121,31 @@ static void part_f32(void *ctx, int worker, int nworker)
         scale_f32(g, c);
         return;
     }
+    const float *a = (const float *)j->a + p.a, *b = (const float *)j->b + p.b;
+    if (own_wins(g)) {
+        multiply_f32_v3(g, a, b, c);
+        return;
+    }
     work_alone();
     dnnl_status_t s = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha,
-                                 (const float *)j->a + p.a, g->lda, (const float *)j->b + p.b, g->ldb,
-                                 (float)g->beta, c, g->ldc);
+                                 a, g->lda, b, g->ldb, (float)g->beta, c, g->ldc);
     assert(s == dnnl_success && "dnnl_sgemm rejected its arguments");
     (void)s;
 }
 
-static void part_f64(void *ctx, int worker, int nworker)
+/* Debian's serial OpenBLAS has one packing buffer for the whole process and no lock
+ * around it: two threads in dgemm at once get wrong numbers.  f64 serves tests, so
+ * one thread at a time is fast enough. */
+static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void call_dgemm(const Gemm *g, const double *a, const double *b, double *c)
 {
-    (void)nworker;
-    const Job *j = ctx;
-    Part p = part_of(j, worker);
-    const Gemm *g = &p.g;
-    if (g->m == 0 || g->n == 0)
-        return;
-    double *c = (double *)j->c + p.c;
-    if (g->k == 0) {
-        scale_f64(g, c);
-        return;
-    }
-    work_alone();
     assert(g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
-    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
-                (int)g->m, (int)g->n, (int)g->k, g->alpha, (const double *)j->a + p.a, (int)g->lda,
-                (const double *)j->b + p.b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    work_alone();
+    pthread_mutex_lock(&blas_lock);
+    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                (int)g->k, g->alpha, a, (int)g->lda, b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    pthread_mutex_unlock(&blas_lock);
 }
 
 static void run(Team *team, Job *j, TeamFn part)
@@ -159,9 +174,14 @@ void gemm_f32(Team *team, const Gemm *g, const float *a, const float *b, float *
 
 void gemm_f64(Team *team, const Gemm *g, const double *a, const double *b, double *c)
 {
+    (void)team;
     check(g);
-    Job j = {.g = g, .a = a, .b = b, .c = c, .rows = 1, .columns = 1};
-    run(team, &j, part_f64);
+    if (g->m == 0 || g->n == 0)
+        return;
+    if (g->k == 0)
+        scale_f64(g, c);
+    else
+        call_dgemm(g, a, b, c);
 }
 
 const char *gemm_providers(void)
