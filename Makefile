@@ -60,7 +60,8 @@ COMPILER_C = $(filter-out $(MAINS),$(call sources,$(COMPILER))) $(LEXERS) $(PARS
 EXECUTOR_C = $(call sources,$(EXECUTOR))
 KERNEL_C   = $(call sources,kernels/cpu)
 UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
-HELPER_C   = $(filter-out $(UNIT_C),$(call sources,tests/unit tests/ops))
+FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
+HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
 TOOL_C     = $(call sources,tests/tools)
 BENCH_C    = $(call sources,bench bench/text)
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
@@ -160,7 +161,7 @@ $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
 
 # ---- test programs (asan) and helpers of the benchmarks (release) ----
 
-TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C))
+TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C) $(FUZZ_C))
 build/asan/libtests.a: $(patsubst %.c,build/asan/obj/%.o,$(HELPER_C))
 	$(call say,ar,$@)mkdir -p $(@D) && rm -f $@ && ar rcsD $@ $^
 

@@ -169,10 +169,16 @@ static Term eval_node(Elab *e, Scope *s, const Node *n, const char *variable)
     }
 }
 
-Term eval_named(Elab *e, Scope *s, const Node *n, const char *variable)
+bool elab_step(Elab *e, Span at)
 {
     if (++e->steps > STEPS_LIMIT && !e->stopped)
-        fail_stop(e, n->at, "the model takes more than %d steps to elaborate", STEPS_LIMIT);
+        fail_stop(e, at, "the model takes more than %d steps to elaborate", STEPS_LIMIT);
+    return !e->stopped;
+}
+
+Term eval_named(Elab *e, Scope *s, const Node *n, const char *variable)
+{
+    elab_step(e, n->at);
     if (e->depth >= DEPTH_LIMIT && !e->stopped)
         fail_stop(e, n->at, "expressions and blocks are nested more than %d deep here", DEPTH_LIMIT);
     if (e->stopped)

@@ -10,11 +10,15 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/kernel.h"
 
 /* Parts are multiples of the providers' register tiles (AVX2: 4 x 24 in rows and
- * columns, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
-enum { ROW_GRAIN = 8, COLUMN_GRAIN = 48 };
+ * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
+enum { ROW_GRAIN = 24, COLUMN_GRAIN = 48 };
+
+/* Smallest matrices worth the copies of multiply.c. */
+enum { OWN_ROWS = 48, OWN_COLUMNS = 64, OWN_DEPTH = 32 };
 
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
@@ -93,6 +97,17 @@ static void scale_f64(const Gemm *g, double *c)
             c[i * g->ldc + j] = g->beta == 0 ? 0 : g->beta * c[i * g->ldc + j];
 }
 
+/* On processors with AVX2 the library's product of a few hundred rows spends a third
+ * of its time on B; ours does not (bench_kernels).  With AVX-512 the library is best,
+ * and so it is where a matrix is too thin to be worth copying. */
+static bool own_wins(const Gemm *g)
+{
+    static _Thread_local Isa isa = ISA_REF;
+    if (isa == ISA_REF)
+        isa = isa_best();
+    return isa == ISA_V3 && g->m >= OWN_ROWS && g->n >= OWN_COLUMNS && g->k >= OWN_DEPTH;
+}
+
 static void part_f32(void *ctx, int worker, int nworker)
 {
     (void)nworker;
@@ -106,10 +121,14 @@ static void part_f32(void *ctx, int worker, int nworker)
         scale_f32(g, c);
         return;
     }
+    const float *a = (const float *)j->a + p.a, *b = (const float *)j->b + p.b;
+    if (own_wins(g)) {
+        multiply_f32_v3(g, a, b, c);
+        return;
+    }
     work_alone();
     dnnl_status_t s = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha,
-                                 (const float *)j->a + p.a, g->lda, (const float *)j->b + p.b, g->ldb,
-                                 (float)g->beta, c, g->ldc);
+                                 a, g->lda, b, g->ldb, (float)g->beta, c, g->ldc);
     assert(s == dnnl_success && "dnnl_sgemm rejected its arguments");
     (void)s;
 }

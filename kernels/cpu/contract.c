@@ -4,8 +4,8 @@
  * with one stride in both tensors that have it, in one order, the product is a
  * gemm per batch index, transposed as the strides say; else the plain form runs. */
 #ifndef REAL
-#include "kernels/cpu/cpu.h"
-#include "kernels/ref/ref.h"
+#include "kernels/cpu/gates.h"
+#include "kernels/cpu/rows.h"
 
 /* A group of factors as one loop, seen in two tensors: its elements, and the steps between neighbours. */
 typedef struct Loop { int64_t n, step[2]; } Loop;
@@ -175,6 +175,43 @@ CPU_KERNEL(linear, SUFFIX)
 {
     if (!NAME(product)(c, c->arg[2] != NULL))
         NAME(ref_linear)(c);
+}
+
+#endif
+#ifndef REAL
+
+/* ---- linear_gelu: the product goes to `pre` and, where that is not saved, to y ---- */
+
+typedef struct Gelu { const float *x; float *y; int64_t n; bool exact; } Gelu;
+
+static void gelu_some(void *ctx, int worker, int nworker)
+{
+    const Gelu *g = ctx;
+    int64_t first, end;
+    team_part(g->n, 1024, worker, nworker, &first, &end);
+    if (g->exact)
+        for (int64_t i = first; i < end; i++)
+            g->y[i] = (float)ref_gelu((double)g->x[i], true);
+    else
+        for (int64_t i = first; i < end; i += LANES) {
+            Vec x = vec_take(g->x + i, end - i);
+            vec_give(g->y + i, x * gelu_gate(x), end - i);
+        }
+}
+
+CPU_KERNEL(linear_gelu, f32)
+{
+    KCall linear = *c;
+    if (c->in->nout > 1 && c->out[1]) {
+        linear.out[0] = c->out[1];
+        linear.outt[0] = c->outt[1];
+    }
+    if (!product_f32(&linear, c->arg[2] != NULL)) {
+        ref_linear_gelu_f32(c);
+        return;
+    }
+    Gelu g = {linear.out[0], c->out[0], tensor_elements(c->outt[0]), attr_bool(c, "exact")};
+    team_run(c->team, gelu_some, &g);
 }
 
 #endif

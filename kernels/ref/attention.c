@@ -5,69 +5,8 @@
  * h / (heads / key heads).  Dropout draws element [.., h, s, t] of the whole
  * matrix of probabilities, row-major in that order. */
 #ifndef REAL
+#include "kernels/heads.h"
 #include "kernels/ref/ref.h"
-
-/* Extents, places and settings of an attention. */
-typedef struct Heads {
-    int64_t       s, h, e, t, g;
-    AxisPlace     query, key, head, key_head;
-    double        scale, dropout;
-    bool          causal;
-    int64_t       window;             /* keys seen back from the query, itself included; 0: all */
-    const Tensor *doct;               /* document of each key, or NULL */
-    const void   *doc;
-    uint32_t      random;
-    Tensor        matrix;             /* [.., h, s, t] of all probabilities, for places only */
-} Heads;
-
-static double scale_of(const KCall *c, int64_t width)
-{
-    return attr_given(c, "scale") ? attr_real(c, "scale") : 1 / sqrt((double)width);
-}
-
-static Heads heads_of(const KCall *c, int q, int doc)
-{
-    const Tensor *tq = c->argt[q], *tk = c->argt[q + 1];
-    const AxisPlace *aq = &tq->axis[tq->rank - 3], *ak = &tk->axis[tk->rank - 3];
-    Heads n = {.s = aq[0].local, .h = aq[1].local, .e = aq[2].local, .t = ak[0].local, .g = ak[1].local,
-               .query = aq[0], .key = ak[0], .head = aq[1], .key_head = ak[1]};
-    n.scale = scale_of(c, n.e);
-    n.dropout = attr_real(c, "dropout");
-    n.causal = attr_bool(c, "causal");
-    n.window = attr_given(c, "window") ? attr_int(c, "window") : 0;
-    n.doct = c->argt[doc];
-    n.doc = c->arg[doc];
-    n.random = fnv1a(c->in->key);
-    n.matrix = *tq;
-    n.matrix.axis[tq->rank - 3] = n.head;
-    n.matrix.axis[tq->rank - 2] = n.query;
-    n.matrix.axis[tq->rank - 1] = n.key;
-    return n;
-}
-
-/* Factors of q before position, head and width. */
-static FactorSet leading(const KCall *c, int q)
-{
-    FactorSet set = arg_factors(c, q);
-    for (int i = 1; i <= 3; i++)
-        set &= ~(1u << c->in->arg_factor[q][c->argt[q]->rank - i]);
-    return set;
-}
-
-static int64_t key_head(const Heads *n, int64_t h)
-{
-    int64_t queries = n->head.global / n->key_head.global;
-    return (n->head.origin + h) / queries - n->key_head.origin;
-}
-
-/* By position and document; `at_doc` is where the documents of this leading index start. */
-static bool heads_visible(const Heads *n, int64_t at_doc, int64_t i, int64_t j)
-{
-    int64_t query = place_global(&n->query, i, 0), key = place_global(&n->key, j, 0);
-    if ((n->causal && key > query) || (n->window && key <= query - n->window))
-        return false;
-    return !n->doc || int_at(n->doct, n->doc, at_doc + j) == int_at(n->doct, n->doc, at_doc + query - n->key.origin);
-}
 
 static double heads_kept(const KCall *c, const Heads *n, int64_t row, int64_t j)
 {
@@ -117,7 +56,7 @@ static double NAME(score)(const NAME(Attention) *a, int64_t i, int64_t h, int64_
 {
     const Heads *n = &a->n;
     const REAL *q = a->q + a->at_q + (i * n->h + h) * n->e;
-    const REAL *k = a->k + a->at_k + (j * n->g + key_head(n, h)) * n->e;
+    const REAL *k = a->k + a->at_k + (j * n->g + heads_key(n, h)) * n->e;
     double sum = 0;
     for (int64_t x = 0; x < n->e; x++)
         sum += (double)q[x] * (double)k[x];
@@ -154,7 +93,7 @@ static void NAME(attend)(const NAME(Attention) *a, int64_t i, int64_t h, double 
         if (!NAME(visible)(a, i, j))
             continue;
         double p = exp(NAME(score)(a, i, h, j) - lse) * NAME(kept)(a, i, h, j);
-        const REAL *v = a->v + a->at_v + (j * n->g + key_head(n, h)) * n->e;
+        const REAL *v = a->v + a->at_v + (j * n->g + heads_key(n, h)) * n->e;
         for (int64_t x = 0; x < n->e; x++)
             sum[x] += p * (double)v[x];
     }
@@ -167,7 +106,7 @@ REF_KERNEL(attention)
     NAME(Attention) a = NAME(attention)(c, 0, 3);
     const Heads *n = &a.n;
     REAL *y = OUT(0), *save = OUT(1);
-    for (Walk w = walk_over(c, leading(c, 0)); w.more; walk_next(&w), a.lead++) {
+    for (Walk w = walk_over(c, heads_leading(c, 0)); w.more; walk_next(&w), a.lead++) {
         NAME(stand)(&a, &w, 0, 3);
         for (int64_t r = 0; r < n->s * n->h; r++) {
             int64_t i = r / n->h, h = r % n->h;
@@ -186,7 +125,7 @@ typedef struct NAME(Gradient) { const REAL *dy, *y; REAL *dq, *dk, *dv, *dbias; 
 static void NAME(key_grad)(const NAME(Attention) *a, const NAME(Gradient) *g, int64_t i, int64_t h, int64_t j, double d)
 {
     const Heads *n = &a->n;
-    int64_t key = (j * n->g + key_head(n, h)) * n->e, query = (i * n->h + h) * n->e;
+    int64_t key = (j * n->g + heads_key(n, h)) * n->e, query = (i * n->h + h) * n->e;
     const REAL *q = a->q + a->at_q + query, *k = a->k + a->at_k + key, *v = a->v + a->at_v + key;
     double p = exp(NAME(score)(a, i, h, j) - g->lse), kept = NAME(kept)(a, i, h, j), dp = 0;
     for (int64_t x = 0; x < n->e; x++)
@@ -234,7 +173,7 @@ REF_KERNEL(attention_grad)
     const Heads *n = &a.n;
     const REAL *dy = ARG(0), *y = ARG(4), *lse = ARG(5);
     REAL *dq = NAME(cleared)(c, 0), *dk = NAME(cleared)(c, 1), *dv = NAME(cleared)(c, 2), *dbias = NAME(cleared)(c, 3);
-    for (Walk w = walk_over(c, leading(c, 1)); w.more; walk_next(&w), a.lead++) {
+    for (Walk w = walk_over(c, heads_leading(c, 1)); w.more; walk_next(&w), a.lead++) {
         NAME(stand)(&a, &w, 1, 6);
         for (int64_t r = 0; r < n->s * n->h; r++) {
             NAME(Gradient) g = {dy + w.at[0], y + w.at[4], NAME(moved)(dq, w.at[MAX_ARGS]), NAME(moved)(dk, w.at[MAX_ARGS + 1]),

@@ -61,7 +61,7 @@ REF_KERNEL(silu_mul_grad)
 {
     const REAL *dy = ARG(0), *x = ARG(1), *y = ARG(2);
     REAL *dx = OUT(0), *dother = OUT(1);
-    for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w)) {
+    for (Walk w = walk_over(c, arg_factors(c, 0)); w.more; walk_next(&w)) {
         double g = (double)dy[w.at[0]], a = (double)x[w.at[1]], b = (double)y[w.at[2]];
         if (dx)
             dx[w.at[MAX_ARGS]] = (REAL)(g * b * ref_silu_slope(a));

@@ -4,12 +4,24 @@
 #include <math.h>
 
 #include "base/text.h"
-#include "kernels/kernel.h"
+#include "kernels/operand.h"
 
 /* The word that decides element i (in the whole tensor) of the op with this key. */
 static inline uint32_t random_word(const KCall *c, uint32_t key, int64_t i)
 {
     return philox4(c->step->seed, key, (uint64_t)i / 4, (uint64_t)c->step->step).word[i % 4];
+}
+
+/* Whether a label takes part in the loss. */
+static inline bool label_counts(const KCall *c, int64_t label)
+{
+    return label != LABEL_PAD && !(attr_given(c, "ignore") && label == attr_int(c, "ignore"));
+}
+
+/* The losses of micro-batches add up. */
+static inline void give_loss(const KCall *c, double loss)
+{
+    real_put(c->outt[0], c->out[0], 0, loss + (kcall_adds(c, 0) ? real_at(c->outt[0], c->out[0], 0) : 0));
 }
 
 static inline double ref_sigmoid(double x)

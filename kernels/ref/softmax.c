@@ -2,18 +2,6 @@
 #ifndef REAL
 #include "kernels/ref/ref.h"
 
-/* Whether a label takes part in the loss. */
-static bool label_counts(const KCall *c, int64_t label)
-{
-    return label != LABEL_PAD && !(attr_given(c, "ignore") && label == attr_int(c, "ignore"));
-}
-
-/* The losses of micro-batches add up. */
-static void give_loss(const KCall *c, double loss)
-{
-    real_put(c->outt[0], c->out[0], 0, loss + (kcall_adds(c, 0) ? real_at(c->outt[0], c->out[0], 0) : 0));
-}
-
 #define THIS "kernels/ref/softmax.c"
 #include "kernels/each_real.h"
 #else

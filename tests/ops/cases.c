@@ -355,8 +355,8 @@ typedef struct Style { bool grouped, causal, cross, mask, bias, doc, scaled, bar
 
 static ValueId attention(Maker *m, Style y)
 {
-    DimId b = dim(m, "b", 2, 3), s = dim(m, "s", 5, 131), h = dim(m, "h", 4, 4), e = dim(m, "e", 3, 24);
-    DimId t = y.cross || y.bias ? dim(m, "t", y.cross ? 7 : 5, y.cross ? 77 : 131) : s;
+    DimId b = dim(m, "b", 2, 2), s = dim(m, "s", 5, 71), h = dim(m, "h", 4, 4), e = dim(m, "e", 3, 24);
+    DimId t = y.cross || y.bias ? dim(m, "t", y.cross ? 7 : 5, y.cross ? 133 : 71) : s;
     DimId g = y.grouped ? dim(m, "g", 2, 2) : h;
     DimId q_axis[] = {b, s, h, e}, k_axis[] = {b, t, g, e}, lse_axis[] = {b, s, h};
     int skip = y.bare ? 1 : 0;                       /* no leading axis */

@@ -40,13 +40,13 @@ static const Op *op_run(const Run *r)
     return op_of(r->e->g, r->id);
 }
 
-/* Which results a trial adds to: all of an op that can, the loss of one that cannot. */
+/* Which results a trial adds to: the loss of a cross entropy, else all. */
 static uint8_t added(const Run *r)
 {
     const Op *op = op_run(r);
     if (r->manner != ADD)
         return 0;
-    return op_info[op->kind].flags & OPF_ACCUM ? (uint8_t)((1 << op->nout) - 1) : 1;
+    return (uint8_t)(op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_both ? 1 : (1 << op->nout) - 1);
 }
 
 static bool can(const Run *r, Manner manner)
@@ -54,7 +54,7 @@ static bool can(const Run *r, Manner manner)
     const Op *op = op_run(r);
     unsigned flags = op_info[op->kind].flags;
     if (manner == ADD)
-        return flags & OPF_ACCUM || op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_both;
+        return flags & OPF_ACCUM;
     if (manner == IN_PLACE)
         return flags & OPF_INPLACE && op->narg && eval_bytes(r->e, op->arg[0]) == eval_bytes(r->e, op->out[0]) &&
                memcmp(op->arg_factor[0], op->out_factor[0], MAX_RANK) == 0;
@@ -173,7 +173,7 @@ static void try_one(Run *r, Isa isa, Team *team)
     t.acc_out = added(r);
     eval_trial(r->e, r->id, &t);
     judge(r, &t);
-    if (r->manner == OVERWRITE && isa != ISA_REF)
+    if (r->manner == OVERWRITE)
         judge_again(r, &t);
     release(r);
 }
@@ -185,7 +185,8 @@ static void try_op(Run *r, Team *const team[TEAMS])
     for (r->manner = OVERWRITE; r->manner < MANNERS; r->manner++) {
         if (!can(r, r->manner))
             continue;
-        try_one(r, ISA_REF, team[1]);
+        if (r->manner != OVERWRITE)
+            try_one(r, ISA_REF, team[1]);
         for (Isa isa = ISA_V2; isa <= isa_best(); isa++)
             for (int n = 0; n < TEAMS && kernel_find(kind, r->e->compute, isa) != kernel_ref(kind, r->e->compute); n++)
                 try_one(r, isa, team[n]);

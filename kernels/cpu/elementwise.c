@@ -1,0 +1,91 @@
+/* Ops that make one element of one element of each argument, at the speed of memory. */
+#include "kernels/cpu/gates.h"
+#include "kernels/cpu/runs.h"
+#include "kernels/ref/ref.h"
+
+/* y = f(x [, y]), lane by lane; without runs the plain form works. */
+#define EACH1(op, by_, f)                                              \
+    static void op##_run(const Run *r)                                 \
+    {                                                                  \
+        const Vec by = vec_all(r->by);                                 \
+        (void)by;                                                      \
+        for (int64_t i = 0; i < r->n; i += LANES) {                    \
+            Vec x = run_take(r, 0, i);                                 \
+            run_give(r, 0, i, f);                                      \
+        }                                                              \
+    }                                                                  \
+    CPU_KERNEL(op, f32)                                                \
+    {                                                                  \
+        if (!each_run(c, op##_run, by_))                               \
+            ref_##op##_f32(c);                                         \
+    }
+
+#define EACH2(op, f)                                                   \
+    static void op##_run(const Run *r)                                 \
+    {                                                                  \
+        for (int64_t i = 0; i < r->n; i += LANES) {                    \
+            Vec x = run_take(r, 0, i), y = run_take(r, 1, i);          \
+            run_give(r, 0, i, f);                                      \
+        }                                                              \
+    }                                                                  \
+    CPU_KERNEL(op, f32)                                                \
+    {                                                                  \
+        if (!each_run(c, op##_run, 0))                                 \
+            ref_##op##_f32(c);                                         \
+    }
+
+EACH2(add, x + y)
+EACH2(sub, x - y)
+EACH2(mul, x * y)
+EACH2(div, x / y)
+EACH1(scale, (float)attr_real(c, "by"), x * by)
+EACH1(shift, (float)attr_real(c, "by"), x + by)
+EACH1(reciprocal, (float)attr_real(c, "by"), by / x)
+EACH1(relu, 0, vec_where(x < by, by, x))
+EACH1(silu, 0, silu(x))
+EACH2(relu_grad, vec_where(y > vec_all(0), x, vec_all(0)))
+EACH2(tanh_grad, x * (vec_all(1) - y * y))
+EACH2(silu_grad, x * silu_slope(y))
+EACH2(silu_mul, silu(x) * y)
+
+static void gelu_run(const Run *r)
+{
+    for (int64_t i = 0; i < r->n; i += LANES) {
+        Vec x = run_take(r, 0, i);
+        run_give(r, 0, i, x * gelu_gate(x));
+    }
+}
+
+CPU_KERNEL(gelu, f32)
+{
+    if (attr_bool(c, "exact") || !each_run(c, gelu_run, 0))
+        ref_gelu_f32(c);
+}
+
+static void gelu_grad_run(const Run *r)
+{
+    for (int64_t i = 0; i < r->n; i += LANES)
+        run_give(r, 0, i, run_take(r, 0, i) * gelu_slope(run_take(r, 1, i)));
+}
+
+CPU_KERNEL(gelu_grad, f32)
+{
+    if (attr_bool(c, "exact") || !each_run(c, gelu_grad_run, 0))
+        ref_gelu_grad_f32(c);
+}
+
+static void silu_mul_grad_run(const Run *r)
+{
+    for (int64_t i = 0; i < r->n; i += LANES) {
+        Vec g = run_take(r, 0, i), x = run_take(r, 1, i), y = run_take(r, 2, i);
+        Vec s = vec_sigmoid(x);
+        run_give(r, 0, i, g * y * s * vec_fma(x, vec_all(1) - s, vec_all(1)));
+        run_give(r, 1, i, g * x * s);
+    }
+}
+
+CPU_KERNEL(silu_mul_grad, f32)
+{
+    if (!each_run(c, silu_mul_grad_run, 0))
+        ref_silu_mul_grad_f32(c);
+}

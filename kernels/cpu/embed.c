@@ -1,0 +1,78 @@
+/* Look-up in a table and its gradient.  The gradient is divided by columns, so that
+ * rows named twice are added in the order of the ids. */
+#include "kernels/cpu/rows.h"
+
+typedef struct Table {
+    const KCall  *c;
+    const Tensor *t;                  /* of the table or its gradient */
+    FactorSet     over;               /* the ids */
+    int64_t       ids, d;
+} Table;
+
+static Table table_of(const KCall *c, const Tensor *t)
+{
+    FactorSet over = arg_factors(c, 0);
+    return (Table){c, t, over, set_extent(c, over), row_length(t)};
+}
+
+static int64_t table_row(const Table *b, int64_t i)
+{
+    int64_t row = int_at(b->c->argt[0], b->c->arg[0], i) - b->t->axis[0].origin;
+    assert(row >= 0 && row < b->t->axis[0].local && "an index outside the table");
+    return row;
+}
+
+static void embed_some(void *ctx, int worker, int nworker)
+{
+    const Table *b = ctx;
+    const KCall *c = b->c;
+    int64_t first, end;
+    team_part(b->ids, 1, worker, nworker, &first, &end);
+    Walk w = walk_over(c, b->over);
+    walk_seek(&w, first);
+    for (int64_t i = first; i < end; i++, walk_next(&w))
+        memcpy(OUT_F32(0) + w.at[MAX_ARGS], ARG_F32(1) + table_row(b, w.at[0]) * b->d, sizeof(float) * (size_t)b->d);
+}
+
+CPU_KERNEL(embed, f32)
+{
+    Table b = table_of(c, c->argt[1]);
+    if (b.d > 1 && out_stride(c, 0, c->in->arg_factor[1][1]) != 1)
+        ref_embed_f32(c);
+    else if (b.ids > 0)
+        team_run(c->team, embed_some, &b);
+}
+
+static void clear_some(void *ctx, int worker, int nworker)
+{
+    const Table *b = ctx;
+    int64_t first, end;
+    team_part(tensor_elements(b->t), 1024, worker, nworker, &first, &end);
+    memset((float *)b->c->out[0] + first, 0, sizeof(float) * (size_t)(end - first));
+}
+
+static void add_some(void *ctx, int worker, int nworker)
+{
+    const Table *b = ctx;
+    const KCall *c = b->c;
+    int64_t first, end;
+    team_part(b->d, 16, worker, nworker, &first, &end);
+    for (Walk w = walk_over(c, b->over); w.more; walk_next(&w)) {
+        float *row = OUT_F32(0) + table_row(b, w.at[0]) * b->d;
+        const float *dy = ARG_F32(1) + w.at[1];
+        for (int64_t i = first; i < end; i += LANES)
+            vec_give(row + i, vec_take(row + i, end - i) + vec_take(dy + i, end - i), end - i);
+    }
+}
+
+CPU_KERNEL(embed_grad, f32)
+{
+    Table b = table_of(c, c->outt[0]);
+    if (b.d > 1 && arg_stride(c, 1, c->in->out_factor[0][1]) != 1) {
+        ref_embed_grad_f32(c);
+        return;
+    }
+    if (!kcall_adds(c, 0))
+        team_run(c->team, clear_some, &b);
+    team_run(c->team, add_some, &b);
+}

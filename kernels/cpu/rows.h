@@ -1,0 +1,44 @@
+#ifndef KERNELS_CPU_ROWS_H
+#define KERNELS_CPU_ROWS_H
+/* Operands as arrays of float, and sums over contiguous rows. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+#include "kernels/ref/ref.h"
+
+#define ARG_F32(i) ((const float *)ref_operand(c->argt[i], c->arg[i], DT_f32))
+#define OUT_F32(i) ((float *)ref_operand(c->outt[i], c->out[i], DT_f32))
+
+/* In four chains, because an addition waits for the one before it. */
+static inline float row_sum(const float *x, int64_t n)
+{
+    Vec part[4] = {vec_all(0), vec_all(0), vec_all(0), vec_all(0)};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int k = 0; k < 4; k++)
+            part[k] += vec_load(x + i + k * LANES);
+    for (; i < n; i += LANES)
+        part[0] += vec_take(x + i, n - i);
+    return vec_sum((part[0] + part[1]) + (part[2] + part[3]));
+}
+
+static inline float row_top(const float *x, int64_t n)
+{
+    Vec a = vec_all(-INFINITY), b = a;
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        a = vec_max(a, vec_load(x + i));
+        b = vec_max(b, vec_load(x + i + LANES));
+    }
+    float top = vec_top(vec_max(a, b));
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* A sum over many items is cut into this many pieces, summed one after the other
+ * in double and then joined in order, whatever the size of the team. */
+enum { SUM_PIECES = 64 };
+
+#endif
