@@ -9,15 +9,19 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/kernel.h"
 
 /* Parts are multiples of the providers' register tiles (AVX2: 4 x 24 in rows and
- * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
-enum { ROW_GRAIN = 24, COLUMN_GRAIN = 48 };
+ * columns, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
+enum { ROW_GRAIN = 8, COLUMN_GRAIN = 48 };
 
-/* Smallest matrices worth the copies of multiply.c. */
-enum { OWN_ROWS = 48, OWN_COLUMNS = 64, OWN_DEPTH = 32 };
+enum { BLAS_ROWS = 512 };             /* from here on oneDNN has enough rows */
+
+/* BLAS counts in int. */
+static bool fits_blas(const Gemm *g)
+{
+    return g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX;
+}
 
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
@@ -96,15 +100,15 @@ static void scale_f64(const Gemm *g, double *c)
             c[i * g->ldc + j] = g->beta == 0 ? 0 : g->beta * c[i * g->ldc + j];
 }
 
-/* On processors with AVX2 the library's product of a few hundred rows spends a third
- * of its time on B; ours does not (bench_kernels).  With AVX-512 the library is best,
- * and so it is where a matrix is too thin to be worth copying. */
-static bool own_wins(const Gemm *g)
+/* With AVX2, oneDNN is slow where few rows meet a matrix of weights and OpenBLAS is
+ * not (bench/peer_gemm, GPT-2 at 256 tokens: 1.0 to 1.4 times); at products of A
+ * transposed, at many rows and with AVX-512 oneDNN is the faster one. */
+static bool blas_wins(const Gemm *g)
 {
     static _Thread_local Isa isa = ISA_REF;
     if (isa == ISA_REF)
         isa = isa_best();
-    return isa == ISA_V3 && g->m >= OWN_ROWS && g->n >= OWN_COLUMNS && g->k >= OWN_DEPTH;
+    return isa == ISA_V3 && !g->ta && g->m < BLAS_ROWS && fits_blas(g);
 }
 
 static void part_f32(void *ctx, int worker, int nworker)
@@ -121,11 +125,12 @@ static void part_f32(void *ctx, int worker, int nworker)
         return;
     }
     const float *a = (const float *)j->a + p.a, *b = (const float *)j->b + p.b;
-    if (own_wins(g)) {
-        multiply_f32_v3(g, a, b, c);
+    work_alone();
+    if (blas_wins(g)) {
+        cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                    (int)g->k, (float)g->alpha, a, (int)g->lda, b, (int)g->ldb, (float)g->beta, c, (int)g->ldc);
         return;
     }
-    work_alone();
     dnnl_status_t s = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha,
                                  a, g->lda, b, g->ldb, (float)g->beta, c, g->ldc);
     assert(s == dnnl_success && "dnnl_sgemm rejected its arguments");
@@ -146,7 +151,7 @@ static void part_f64(void *ctx, int worker, int nworker)
         return;
     }
     work_alone();
-    assert(g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
+    assert(fits_blas(g));
     cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
                 (int)g->m, (int)g->n, (int)g->k, g->alpha, (const double *)j->a + p.a, (int)g->lda,
                 (const double *)j->b + p.b, (int)g->ldb, g->beta, c, (int)g->ldc);
@@ -189,6 +194,6 @@ const char *gemm_providers(void)
     const dnnl_version_t *d = dnnl_version();
     char blas[32] = "?";
     sscanf(openblas_get_config(), "OpenBLAS %31s", blas);
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32), OpenBLAS %s (f64)", d->major, d->minor, d->patch, blas);
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32), OpenBLAS %s (f32, f64)", d->major, d->minor, d->patch, blas);
     return text;
 }
