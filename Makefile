@@ -38,7 +38,7 @@ OPT_release  = -O2 -g1
 OPT_asan     = -O1 -g1 $(SANITIZE)
 OPT_clang    = -O2 -g1
 KOPT_release = -O3 -g1 -DNDEBUG
-KOPT_asan    = -O2 -g1 $(SANITIZE)
+KOPT_asan    = -O1 -g1 $(SANITIZE)
 KOPT_clang   = -O3 -g1 -DNDEBUG
 LINK_asan    = $(SANITIZE)
 
@@ -60,7 +60,8 @@ COMPILER_C = $(filter-out $(MAINS),$(call sources,$(COMPILER))) $(LEXERS) $(PARS
 EXECUTOR_C = $(call sources,$(EXECUTOR))
 KERNEL_C   = $(call sources,kernels/cpu)
 UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
-HELPER_C   = $(filter-out $(UNIT_C),$(call sources,tests/unit tests/ops))
+FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
+HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
 TOOL_C     = $(call sources,tests/tools)
 BENCH_C    = $(call sources,bench bench/text)
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
@@ -160,13 +161,19 @@ $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
 
 # ---- test programs (asan) and helpers of the benchmarks (release) ----
 
-TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C))
+TESTS = $(patsubst %.c,build/asan/%,$(UNIT_C) $(TOOL_C) $(FUZZ_C))
 build/asan/libtests.a: $(patsubst %.c,build/asan/obj/%.o,$(HELPER_C))
 	$(call say,ar,$@)mkdir -p $(@D) && rm -f $@ && ar rcsD $@ $^
 
 build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/libexecutor.a build/asan/libcompiler.a
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
+# What tests preload into the release build, to watch it or to make its calls fail.
+PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
+build/release/preload/%.so: tests/preload/%.c Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_release) -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -shared -fPIC -o $@ $<
 
 BENCHES = $(patsubst %.c,build/release/%,$(BENCH_C))
 build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a build/release/libcompiler.a
@@ -175,7 +182,7 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS)
+test-programs: all asan clang $(TESTS) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 

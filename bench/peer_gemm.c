@@ -1,4 +1,4 @@
-/* The installed matrix multiplications on the shapes of a GPT-2 124M training step.
+/* Our matrix multiplication and the installed ones on the shapes of a GPT-2 124M training step.
  *
  *     peer_gemm [--rows N] [--threads N] [--rounds N] [--ms N]
  *
@@ -8,6 +8,7 @@
  * a neighbour on the machine meets all of them alike. With one thread the time is
  * that of the thread, else that of the wall. Exit status 1 when two providers
  * disagree on a product: a fast wrong answer is no figure. */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +19,8 @@
 
 #include <cblas.h>
 #include <oneapi/dnnl/dnnl.h>
+
+#include "kernels/kernel.h"
 
 /* C[m, n] = op(A) * op(B), row-major; the letters say which operand is stored transposed. */
 typedef struct Shape {
@@ -45,6 +48,7 @@ typedef struct Options {
 /* One product, ready to be run by any provider. */
 typedef struct Job {
     Shape            s;                 /* with the number of tokens filled in */
+    Team            *team;              /* of our own product */
     const float     *a, *b;
     float           *c;
     dnnl_primitive_t matmul;            /* made once: creation is not timed, as in a training step */
@@ -61,6 +65,21 @@ static void check(dnnl_status_t status, const char *what)
         return;
     fprintf(stderr, "peer_gemm: %s failed with oneDNN status %d\n", what, (int)status);
     exit(3);
+}
+
+static void run_ours(const Job *j)
+{
+    const Gemm g = {.ta = j->s.ta == 'T', .tb = j->s.tb == 'T', .m = j->s.m, .n = j->s.n, .k = j->s.k,
+                    .lda = lda(j), .ldb = ldb(j), .ldc = j->s.n, .alpha = 1.0, .beta = 0.0};
+    gemm_f32(j->team, &g, j->a, j->b, j->c);
+}
+
+/* Our own product tells OpenMP that each thread of the team works alone; undo that for the others. */
+static void use_openmp(int threads)
+{
+    union { void *object; void (*fn)(int); } set = {dlsym(RTLD_DEFAULT, "omp_set_num_threads")};
+    if (set.object)
+        set.fn(threads);
 }
 
 static void run_sgemm(const Job *j)
@@ -87,6 +106,7 @@ typedef struct Provider {
 } Provider;
 
 static const Provider providers[] = {
+    {"prun", run_ours, true},
     {"dnnl_sgemm", run_sgemm, true},
     {"dnnl_matmul", run_matmul, true},
     {"openblas", run_openblas, false},
@@ -138,6 +158,7 @@ static double now(bool thread_time)
 static double gflops_once(const Provider *p, const Job *j, const Options *o)
 {
     const bool thread_time = o->threads == 1;
+    use_openmp(p->run == run_ours ? 1 : o->threads);
     double start = now(thread_time), seconds = 0;
     int calls = 0;
     while (seconds < 1e-3 * o->ms) {
@@ -184,6 +205,7 @@ static bool warm_and_compare(const Job *j, bool usable[NPROVIDER], int threads)
     for (int p = 0; p < NPROVIDER; p++) {
         usable[p] = threads == 1 || providers[p].threaded;
         memset(j->c, 0xff, n * sizeof *first);      /* NaN: a provider that writes nothing is seen */
+        use_openmp(providers[p].run == run_ours ? 1 : threads);
         if (usable[p])
             providers[p].run(j);
         if (p == 0)
@@ -198,9 +220,9 @@ static bool warm_and_compare(const Job *j, bool usable[NPROVIDER], int threads)
     return same;
 }
 
-static bool measure(Shape s, const Options *o, dnnl_engine_t engine, float *pool[3])
+static bool measure(Shape s, const Options *o, Team *team, dnnl_engine_t engine, float *pool[3])
 {
-    Job j = {.s = s, .a = pool[0], .b = pool[1], .c = pool[2]};
+    Job j = {.s = s, .team = team, .a = pool[0], .b = pool[1], .c = pool[2]};
     j.s.m = s.m ? s.m : o->rows;
     j.s.k = s.k ? s.k : o->rows;
     make_matmul(&j, engine);
@@ -273,33 +295,43 @@ static void restart_with_threads(char **argv, int threads)
     exit(3);
 }
 
+/* Operands for the largest shape; each shape uses their beginnings. */
+static bool make_operands(const Options *o, float *pool[3])
+{
+    size_t most[3] = {0, 0, 0};
+    for (int i = 0; i < NSHAPE; i++) {
+        const size_t m = (size_t)(shapes[i].m ? shapes[i].m : o->rows), n = (size_t)shapes[i].n;
+        const size_t k = (size_t)(shapes[i].k ? shapes[i].k : o->rows), need[3] = {m * k, k * n, m * n};
+        for (int p = 0; p < 3; p++)
+            most[p] = need[p] > most[p] ? need[p] : most[p];
+    }
+    for (int p = 0; p < 3; p++)
+        if (!(pool[p] = random_floats(most[p])))
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     Options o = {.rows = 256, .threads = 1, .rounds = 5, .ms = 60};
     if (!read_options(argc, argv, &o))
         return usage();
     restart_with_threads(argv, o.threads);
-    size_t most[3] = {0, 0, 0};
-    for (int i = 0; i < NSHAPE; i++) {
-        const size_t m = (size_t)(shapes[i].m ? shapes[i].m : o.rows), n = (size_t)shapes[i].n;
-        const size_t k = (size_t)(shapes[i].k ? shapes[i].k : o.rows), need[3] = {m * k, k * n, m * n};
-        for (int p = 0; p < 3; p++)
-            most[p] = need[p] > most[p] ? need[p] : most[p];
-    }
     float *pool[3];
-    for (int p = 0; p < 3; p++)
-        if (!(pool[p] = random_floats(most[p]))) {
-            fprintf(stderr, "peer_gemm: out of memory\n");
-            return 3;
-        }
+    Team *team = team_new(o.threads);
+    if (!team || !make_operands(&o, pool)) {
+        fprintf(stderr, "peer_gemm: out of memory\n");
+        return 3;
+    }
     dnnl_engine_t engine;
     check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
     const dnnl_version_t *v = dnnl_version();
     printf("{\"providers\":\"oneDNN %d.%d.%d, %s\"}\n", v->major, v->minor, v->patch, openblas_get_config());
     bool same = true;
     for (int i = 0; i < NSHAPE; i++)
-        same &= measure(shapes[i], &o, engine, pool);
+        same &= measure(shapes[i], &o, team, engine, pool);
     dnnl_engine_destroy(engine);
+    team_free(team);
     for (int p = 0; p < 3; p++)
         free(pool[p]);
     return same ? 0 : 1;

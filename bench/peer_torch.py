@@ -160,7 +160,7 @@ def settings(args):
     import torch
     shown = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
     libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()
-                 if "MKL" in line.upper() and "Version" in line or "MKL-DNN" in line or "CPU capability" in line]
+                 if "Math Kernel Library" in line or "MKL-DNN" in line or "CPU capability" in line]
     return dict(mode=args.mode, attention=args.attention, head=args.head, optimizer=args.optimizer, allocator=args.allocator,
                 environment={k: os.environ[k] for k in shown if k in os.environ}, libraries=libraries)
 

@@ -14,10 +14,11 @@
 
 /* ---- where bundled models are ---- */
 
-/* Beside the executable in a source tree (build/VARIANT/prun), else installed. */
+/* Above the executable in a source tree (build/VARIANT/prun, build/VARIANT/tests/...),
+ * else installed. */
 static const char *bundled_dir(Arena *a)
 {
-    static const char *const up[] = {"", "/..", "/../.."};
+    static const char *const up[] = {"", "/..", "/../..", "/../../..", "/../../../.."};
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     for (size_t i = 0; n > 0 && i < sizeof up / sizeof *up; i++) {

@@ -1,5 +1,6 @@
-/* Verify: what must hold of any lowered program beyond what program_check() knows
- * of one program text: gradients, accumulation and the schedule of a step. */
+/* Verify: what must hold of lowered programs beyond program_check(), which looks at
+ * shapes and memory and replays a step: procedures, how gradients are accumulated,
+ * and the schedule. */
 #include "codegen/pass.h"
 
 #include <stdarg.h>
@@ -47,40 +48,43 @@ static Accumulate accumulation(const Instr *in, int k)
 }
 
 /* The first writer of an accumulator starts it anew in the first micro-batch, the
- * others add, all in backward, and none of it is read there. */
-static void check_gradient(Verify *v, const State *s)
+ * others add, all in backward, and nothing reads it there. */
+static void check_access(Verify *v, uint32_t i, TensorId t, bool writes, Accumulate acc, uint32_t *writers)
 {
     const Program *p = v->p;
-    const Tensor *g = &p->tensor[s->gradient.i];
-    uint32_t writers = 0;
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        const Instr *in = &p->instr[i];
-        bool backward = proc_has(proc_find(p, PROC_backward), i);
-        for (int a = 0; a < in->narg && backward; a++)
-            if (has_tensor(in->arg[a]) && overlaps(&p->tensor[in->arg[a].i], g))
-                broken(v, "gradient of %s is read by instruction %u before it is complete", s->path, i);
-        for (int k = 0; k < in->nout; k++) {
-            if (!has_tensor(in->out[k]) || !overlaps(&p->tensor[in->out[k].i], g))
-                continue;
-            if (!backward || accumulation(in, k) != (writers == 0 ? ACC_AFTER_FIRST : ACC_YES))
-                broken(v, "gradient of %s: instruction %u writes it out of turn", s->path, i);
-            writers++;
-        }
+    if (!has_tensor(t) || p->buffer[buffer_of(p, t).i].cls != CLASS_gradients)
+        return;
+    bool backward = proc_has(proc_find(p, PROC_backward), i);
+    for (uint32_t s = 0; s < p->nstate; s++) {
+        const State *st = &p->state[s];
+        if (!has_tensor(st->gradient) || !overlaps(&p->tensor[t.i], &p->tensor[st->gradient.i]))
+            continue;
+        if (!writes && backward)
+            broken(v, "gradient of '%s' is read by instruction %u before it is complete", st->path, i);
+        if (!writes)
+            continue;
+        if (!backward || acc != (writers[s] == 0 ? ACC_AFTER_FIRST : ACC_YES))
+            broken(v, "gradient of '%s': instruction %u writes it out of turn", st->path, i);
+        writers[s]++;
     }
-    if (writers == 0)
-        broken(v, "gradient of %s is never written", s->path);
 }
 
-static void check_adding(Verify *v)
+static void check_gradients(Verify *v)
 {
-    for (uint32_t i = 0; i < v->p->ninstr; i++) {
-        const Instr *in = &v->p->instr[i];
-        bool adds = op_info[in->op].flags & OPF_ACCUM;
-        if ((in->acc == ACC_NO) != (in->acc_out == 0))
-            broken(v, "instruction %u: accumulation and its results disagree", i);
-        if (in->acc != ACC_NO && !adds)
-            broken(v, "instruction %u: %s cannot add", i, op_info[in->op].name);
+    const Program *p = v->p;
+    Arena *scratch = arena_new("scratch");
+    uint32_t *writers = NEWN(scratch, uint32_t, p->nstate + 1);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        for (int a = 0; a < in->narg; a++)
+            check_access(v, i, in->arg[a], false, ACC_NO, writers);
+        for (int k = 0; k < in->nout; k++)
+            check_access(v, i, in->out[k], true, accumulation(in, k), writers);
     }
+    for (uint32_t s = 0; s < p->nstate; s++)
+        if (has_tensor(p->state[s].gradient) && writers[s] == 0)
+            broken(v, "gradient of '%s' is never written", p->state[s].path);
+    arena_free(scratch);
 }
 
 /* ---- the step ---- */
@@ -109,10 +113,8 @@ int verify(const Program *p, FILE *err)
 {
     Verify v = {.p = p, .err = err};
     check_procs(&v);
-    check_adding(&v);
-    for (uint32_t i = 0; i < p->nstate && has_tensor(p->norm); i++)
-        if (has_tensor(p->state[i].gradient))
-            check_gradient(&v, &p->state[i]);
+    if (has_tensor(p->norm))                          /* accumulators are there once buckets are */
+        check_gradients(&v);
     check_schedule(&v);
     return v.broken;
 }

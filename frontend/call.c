@@ -180,8 +180,8 @@ static Term sqrt_call(Elab *e, const Node *n, Actuals a)
     if (any_poison(&a))
         return POISON;
     Term x = a.n == 1 && !a.v[0].key ? term_scalar(e, a.v[0].term) : POISON;
-    if (x.kind != TERM_INT && x.kind != TERM_REAL) {
-        fail(e, n->at, "sqrt takes one number");
+    if ((x.kind != TERM_INT && x.kind != TERM_REAL) || !node_absent(n->kid[0])) {
+        fail(e, n->at, "sqrt takes one number and no label");
         return POISON;
     }
     if (x.f < 0) {

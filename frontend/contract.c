@@ -14,54 +14,28 @@ typedef struct Product {
     bool        poisoned;
 } Product;
 
-typedef struct Axes { DimId dim[MAX_RANK]; int n; } Axes;
-
-static bool has_axis(const Axes *a, DimId d)
-{
-    for (int i = 0; i < a->n; i++)
-        if (same_dim(a->dim[i], d))
-            return true;
-    return false;
-}
-
-static Axes axes_of(Elab *e, ValueId v)
-{
-    const Value *val = value_of(e->g, v);
-    Axes a = {.n = val->rank};
-    memcpy(a.dim, val->axis, sizeof *a.dim * val->rank);
-    return a;
-}
-
 /* ---- products ---- */
 
 /* Add up the axes that only x has and nobody keeps. */
 static ValueId sum_own(Elab *e, const Scope *s, ValueId x, const Axes *other, const Axes *keep, Span at)
 {
-    Axes a = axes_of(e, x), over = {.n = 0};
-    for (int i = 0; i < a.n; i++)
-        if (!has_axis(other, a.dim[i]) && !has_axis(keep, a.dim[i]))
-            over.dim[over.n++] = a.dim[i];
-    return over.n ? emit_sum(e, s, x, over.dim, over.n, false, "sum", at) : x;
+    Axes a = axes_of(e, x), own = axes_without(&a, other), over = axes_without(&own, keep);
+    return over.n ? emit_sum(e, s, x, &over, false, "sum", at) : x;
 }
 
 /* Nothing is summed and `big` lies in the order wanted: an ordinary product will do. */
 static bool is_elementwise(const Axes *big, const Axes *small, const Axes *keep)
 {
-    for (int i = 0; i < small->n; i++)
-        if (!has_axis(big, small->dim[i]))
-            return false;
-    return big->n == keep->n && memcmp(big->dim, keep->dim, sizeof *big->dim * (size_t)big->n) == 0;
+    bool in_order = big->n == keep->n && memcmp(big->dim, keep->dim, sizeof *big->dim * (size_t)big->n) == 0;
+    return in_order && axes_without(small, big).n == 0;
 }
 
 static ValueId emit_mul(Elab *e, const Scope *s, ValueId l, ValueId r, const Axes *keep, const char *base, Span at)
 {
     ValueId both[2] = {l, r};
     for (int side = 0; side < 2; side++) {
-        Axes a = axes_of(e, both[side]), order = {.n = 0};
-        for (int i = 0; i < keep->n; i++)
-            if (has_axis(&a, keep->dim[i]))
-                order.dim[order.n++] = keep->dim[i];
-        both[side] = emit_order(e, s, both[side], order.dim, "transpose", at);
+        Axes a = axes_of(e, both[side]), order = axes_ordered(&a, keep);
+        both[side] = emit_order(e, s, both[side], &order, at);
         if (!has_value(both[side]))
             return NO_VALUE;
     }
@@ -72,23 +46,22 @@ static ValueId emit_mul(Elab *e, const Scope *s, ValueId l, ValueId r, const Axe
     return emit(e, &spec);
 }
 
-ValueId emit_product(Elab *e, const Scope *s, ValueId l, ValueId r, const DimId *keep, int nkeep, const char *base, Span at)
+ValueId emit_product(Elab *e, const Scope *s, ValueId l, ValueId r, const Axes *keep, const char *base, Span at)
 {
-    Axes kept = {.n = nkeep}, left = axes_of(e, l), right = axes_of(e, r);
-    memcpy(kept.dim, keep, sizeof *keep * (size_t)nkeep);
-    l = sum_own(e, s, l, &right, &kept, at);
-    r = sum_own(e, s, r, &left, &kept, at);
-    if (!has_value(l) || !has_value(r))
+    Axes left = axes_of(e, l), right = axes_of(e, r);
+    l = sum_own(e, s, l, &right, keep, at);
+    r = has_value(l) ? sum_own(e, s, r, &left, keep, at) : l;
+    if (!has_value(r))
         return NO_VALUE;
     left = axes_of(e, l);
     right = axes_of(e, r);
-    if (is_elementwise(&left, &right, &kept) || is_elementwise(&right, &left, &kept))
-        return emit_mul(e, s, l, r, &kept, base, at);
+    if (is_elementwise(&left, &right, keep) || is_elementwise(&right, &left, keep))
+        return emit_mul(e, s, l, r, keep, base, at);
     ValueId both[] = {l, r};
     OpSpec spec = op_start(e, s, OP_contract, base, at);
     op_take(&spec, l);
     op_take(&spec, r);
-    op_give(&spec, keep, nkeep, float_dtype(e, both, 2));
+    op_give(&spec, keep->dim, keep->n, float_dtype(e, both, 2));
     return emit(e, &spec);
 }
 
@@ -100,10 +73,10 @@ static bool still_needed(Elab *e, const Product *p, uint32_t next, ValueId acc, 
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < side[k].n; i++) {
             DimId d = side[k].dim[i];
-            bool needed = has_axis(keep, d);
+            bool needed = axes_have(keep, d);
             for (uint32_t f = next + 1; f < p->n && !needed; f++)
                 needed = value_has_dim(e->g, p->term[f].value, d);
-            if (!needed || has_axis(out, d))
+            if (!needed || axes_have(out, d))
                 continue;
             if (out->n == MAX_RANK)
                 return false;
@@ -122,7 +95,7 @@ static ValueId emit_chain(Elab *e, Scope *s, const Product *p, const Axes *keep,
             fail(e, at, "the product of the first %u of these tensors has more than %d axes", f + 1, MAX_RANK);
             return NO_VALUE;
         }
-        acc = emit_product(e, s, acc, p->term[f].value, part.dim, part.n, last ? base : "contract", at);
+        acc = emit_product(e, s, acc, p->term[f].value, &part, last ? base : "contract", at);
     }
     return acc;
 }
@@ -138,9 +111,9 @@ static void add_factor(Elab *e, Scope *s, const Node *n, const char *variable, P
     } else if (t.kind == TERM_INT || t.kind == TERM_REAL) {
         p->number *= t.f;
     } else {
-        if (t.kind == TERM_TENSOR)
+        if (t.kind == TERM_TENSOR && !p->poisoned)
             fail(e, n->at, "a product has at most %d tensors", MAX_FACTORS);
-        else if (t.kind != TERM_POISON)
+        else if (t.kind != TERM_POISON && t.kind != TERM_TENSOR)
             fail(e, n->at, "'*' needs numbers or tensors, but this is %s", term_describe(e, t));
         p->poisoned = true;
     }
@@ -184,7 +157,7 @@ static void right_side(Elab *e, Scope *s, const Node *stmt, Product *p)
 
 static bool add_axis(Elab *e, const Node *at, DimId d, Axes *out)
 {
-    if (has_axis(out, d)) {
+    if (axes_have(out, d)) {
         fail(e, at->at, "axis '%s' stands twice on the left", dim_of(e->g, d)->name);
         return false;
     }
@@ -202,7 +175,7 @@ static bool add_dots(Elab *e, const Scope *s, const Node *at, const Product *p, 
     for (uint32_t f = 0; f < p->n; f++) {
         Axes a = axes_of(e, p->term[f].value);
         for (int i = 0; i < a.n; i++) {
-            bool named = has_axis(out, a.dim[i]);
+            bool named = axes_have(out, a.dim[i]);
             for (uint32_t k = 0; k < s->names->nsymbol && !named; k++)
                 named = s->names->symbol[k].term.kind == TERM_DIM && same_dim(s->names->symbol[k].term.dim, a.dim[i]);
             if (!named && !add_axis(e, at, a.dim[i], out))
@@ -264,7 +237,7 @@ static bool none_dropped(Elab *e, const Node *stmt, const Product *p, const Axes
 {
     Axes a = axes_of(e, p->term[0].value);
     for (int i = 0; i < a.n; i++) {
-        if (has_axis(left, a.dim[i]))
+        if (axes_have(left, a.dim[i]))
             continue;
         const char *axis = dim_of(e->g, a.dim[i])->name;
         Diag *d = fail(e, stmt->kid[0]->at, "axis '%s' is on the right but not on the left", axis);
@@ -286,8 +259,8 @@ static Term assigned_value(Elab *e, Scope *s, const Node *stmt)
         return POISON;
     const char *name = stmt->kid[0]->text;
     Span at = stmt->kid[2]->at;
-    ValueId v = p.n > 1 ? emit_chain(e, s, &p, &left, name, at) : emit_order(e, s, p.term[0].value, left.dim, "transpose", at);
-    if (p.nnode > p.n)                               /* some factors are numbers */
+    ValueId v = p.n > 1 ? emit_chain(e, s, &p, &left, name, at) : emit_order(e, s, p.term[0].value, &left, at);
+    if (p.number < 1 || p.number > 1)                /* some factors are numbers */
         v = emit_number(e, s, OP_scale, v, p.number, NULL, at);
     return term_tensor(v);
 }

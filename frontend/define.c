@@ -24,11 +24,9 @@ static bool on_command_line(const Elab *e, const Define *d)
     return !s || !s->excerpt;
 }
 
-/* The value's expression: parsed from the command line, or in a file already read. */
-static const Node *value_of_define(Elab *e, const Define *d)
+/* The value's expression in a file already read. */
+static const Node *value_in_file(const Elab *e, const Define *d)
 {
-    if (on_command_line(e, d))
-        return parse_expression(e->ds, d->at);
     for (uint32_t u = 0; u < e->units->nunit; u++) {
         const Node *n = node_at(e->units->unit[u].root, d->at);
         if (n)
@@ -44,17 +42,34 @@ static const char *form(Elab *e, const Define *d)
 
 /* ---- its kind ---- */
 
-/* What the declaration's own value would be; mistakes in it do not count, it is replaced. */
-static Term replaced_value(Elab *e, Scope *s, const Node *n)
+/* Mistakes inside are kept from the user; the first of them, or NULL, is `*first`. */
+static Term eval_quietly(Elab *e, Scope *s, const Node *n, Span text, const char **first)
 {
     Diags *ds = e->ds;
     bool stopped = e->stopped;
     fail_settle(e);
     e->ds = diags_new(ds->sources);
-    Term t = term_scalar(e, eval(e, s, n));
+    if (!n)
+        n = parse_expression(e->ds, text);
+    Term t = n ? term_scalar(e, eval(e, s, n)) : POISON;
     fail_settle(e);
+    *first = e->ds->first ? e->ds->first->text : NULL;
     e->ds = ds;
     e->stopped = stopped;
+    return t;
+}
+
+/* On the command line a message must say which value it is about. */
+static Term value_of_define(Elab *e, Scope *s, const Define *d)
+{
+    if (!on_command_line(e, d)) {
+        const Node *n = value_in_file(e, d);
+        return n ? term_scalar(e, eval(e, s, n)) : POISON;
+    }
+    const char *mistake;
+    Term t = eval_quietly(e, s, NULL, d->at, &mistake);
+    if (mistake)
+        fail(e, d->at, "%s=%s: %s", form(e, d), d->value, mistake);
     return t;
 }
 
@@ -85,7 +100,8 @@ static Term check_kind(Elab *e, Scope *s, const Define *d, const Node *bind, boo
         fail(e, d->at, "%s: dim '%s' must be a positive whole number, but this is %s", form(e, d), d->name, term_describe(e, t));
         return POISON;
     }
-    Term was = dim ? t : replaced_value(e, s, bind->kid[1]);
+    const char *mistake;                             /* of a value that is replaced: it does not count */
+    Term was = dim ? t : eval_quietly(e, s, bind->kid[1], NOWHERE, &mistake);
     if (fits_param(was, &t))
         return t;
     fail(e, d->at, "%s: param '%s' must be %s, but this is %s", form(e, d), d->name, kind_phrase(was), term_describe(e, t));
@@ -131,9 +147,7 @@ bool define_take(Elab *e, Scope *s, const Node *bind, bool dim, Term *out)
                   "the cluster's is declared here");
         return true;
     }
-    const Node *value = value_of_define(e, d);
-    if (value)
-        *out = check_kind(e, s, d, bind, dim, term_scalar(e, eval(e, s, value)));
+    *out = check_kind(e, s, d, bind, dim, value_of_define(e, s, d));
     if (out->kind != TERM_POISON)
         record(e, d, out);
     return true;

@@ -110,7 +110,7 @@ enum {
     DEPTH_LIMIT = 400,                /* nested expressions and block calls */
     OPS_LIMIT = 200 * 1000,           /* ops, weights or dims of a graph */
     ROUNDS_LIMIT = 100 * 1000,        /* of one repeat */
-    STEPS_LIMIT = 4 * 1000 * 1000,    /* statements and expressions evaluated */
+    STEPS_LIMIT = 2 * 1000 * 1000,    /* statements and expressions evaluated */
 };
 #define EXTENT_LIMIT   ((int64_t)1 << 40)
 #define ELEMENTS_LIMIT ((int64_t)1 << 56)    /* of one value and of all together: bytes fit 63 bits */
@@ -123,6 +123,8 @@ Diag *fail(Elab *, Span at, const char *fmt, ...) __attribute__((format(printf, 
 void  fail_settle(Elab *);                           /* add the chain of the last error */
 /* A limit was passed: an error after which nothing more is evaluated. */
 Diag *fail_stop(Elab *, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The name of the pool that `word` may have meant, or NULL. */
+const char *near_name(const char *word, const char *const *pool, size_t npool);
 /* "; did you mean 'x'?" for the name nearest to `word`, or "". */
 const char *did_you_mean(Elab *, const char *word, const char *const *pool, size_t npool);
 void  note_overrides(Elab *, Diag *, uint64_t from);
@@ -155,6 +157,8 @@ const Node *item_find(const Units *, NodeKind, const char *name);
 
 /* ---- expr.c, arith.c: expressions ---- */
 
+/* Count one step, at most STEPS_LIMIT; false when nothing more is to be evaluated. */
+bool elab_step(Elab *, Span at);
 Term eval(Elab *, Scope *, const Node *);
 /* The same where the value is assigned to `variable` (or NULL), which names its call. */
 Term eval_named(Elab *, Scope *, const Node *, const char *variable);
@@ -192,6 +196,7 @@ typedef struct Key {
     const char *const *words;         /* KEY_WORD: NULL-terminated; `none` is the word none */
     UnitKind    unit;                 /* KEY_QUANTITY */
     const Node *at;                   /* set: the pair that gave it; NULL: not given */
+    bool        below;                /* numbers: hi itself is not allowed */
 } Key;
 
 /* Evaluate the pairs of `settings` into the keys; unknown and repeated keys and
@@ -207,6 +212,15 @@ void model_defaults(Elab *, Scope *, const Node *);
 
 /* ---- tensor.c: operators on tensors ---- */
 
+/* Axes of a value, or chosen from one. */
+typedef struct Axes { DimId dim[MAX_RANK]; int n; } Axes;
+
+Axes axes_of(const Elab *, ValueId);
+bool axes_have(const Axes *, DimId);
+Axes axes_without(const Axes *, const Axes *);
+/* Those of `like` that are also in `a`: a in the order of `like`. */
+Axes axes_ordered(const Axes *a, const Axes *like);
+
 /* A spec for an op named `base` in a scope, and appending it.  emit() casts float
  * arguments to one dtype and returns result 0, or NO_VALUE once a limit is passed. */
 OpSpec  op_start(Elab *, const Scope *, OpKind, const char *base, Span at);
@@ -218,8 +232,8 @@ DType   float_dtype(Elab *, const ValueId *, int n); /* the dtype float operands
 /* v as dtype: v itself when it is. */
 ValueId emit_cast(Elab *, ValueId, DType, Span at);
 /* x with its axes in this order: x itself when they are. */
-ValueId emit_order(Elab *, const Scope *, ValueId, const DimId *axis, const char *base, Span at);
-ValueId emit_sum(Elab *, const Scope *, ValueId, const DimId *over, int nover, bool mean, const char *base, Span at);
+ValueId emit_order(Elab *, const Scope *, ValueId, const Axes *, Span at);
+ValueId emit_sum(Elab *, const Scope *, ValueId, const Axes *over, bool mean, const char *base, Span at);
 ValueId emit_number(Elab *, const Scope *, OpKind, ValueId, double by, const char *base, Span at);
 Term    tensor_binary(Elab *, Scope *, const Node *, Term, Term);
 Term    tensor_negate(Elab *, Scope *, const Node *, Term);
@@ -229,7 +243,7 @@ Term    tensor_select(Elab *, Scope *, const Node *, Term);
 
 void    assign_axes(Elab *, Scope *, const Node *);
 /* The product of two tensors, keeping these axes in this order. */
-ValueId emit_product(Elab *, const Scope *, ValueId, ValueId, const DimId *keep, int nkeep, const char *base, Span at);
+ValueId emit_product(Elab *, const Scope *, ValueId, ValueId, const Axes *keep, const char *base, Span at);
 
 /* ---- weight.c ---- */
 
@@ -311,6 +325,7 @@ Term lower_rename(Call *);
 Term lower_merge(Call *);
 Term lower_concat(Call *);
 Term lower_cast(Call *);
+Term lower_dropout(Call *);
 
 /* ---- stmt.c ---- */
 

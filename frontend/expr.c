@@ -164,15 +164,21 @@ static Term eval_node(Elab *e, Scope *s, const Node *n, const char *variable)
     case N_PIPE:     return eval_pipe(e, s, n, variable);
     case N_SELECT:   return eval_select(e, s, n);
     default:
-        assert(!"no expression");
+        assert(false && "no expression");
         return POISON;
     }
 }
 
-Term eval_named(Elab *e, Scope *s, const Node *n, const char *variable)
+bool elab_step(Elab *e, Span at)
 {
     if (++e->steps > STEPS_LIMIT && !e->stopped)
-        fail_stop(e, n->at, "the model takes more than %d steps to elaborate", STEPS_LIMIT);
+        fail_stop(e, at, "the model takes more than %d steps to elaborate", STEPS_LIMIT);
+    return !e->stopped;
+}
+
+Term eval_named(Elab *e, Scope *s, const Node *n, const char *variable)
+{
+    elab_step(e, n->at);
     if (e->depth >= DEPTH_LIMIT && !e->stopped)
         fail_stop(e, n->at, "expressions and blocks are nested more than %d deep here", DEPTH_LIMIT);
     if (e->stopped)

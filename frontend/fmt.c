@@ -83,6 +83,19 @@ static void collect(Fmt *f, Diags *ds)
     lexer_end(lx);
 }
 
+static void link_tokens(Fmt *f)
+{
+    uint32_t before = NO_PIECE, next = f->npiece;
+    for (uint32_t i = 0; i < f->npiece; i++) {
+        f->piece[i].before = before;
+        before = f->piece[i].kind == COMMENT ? before : i;
+    }
+    for (uint32_t i = f->npiece; i-- > 0;) {
+        f->piece[i].next = next;
+        next = f->piece[i].kind == COMMENT ? next : i;
+    }
+}
+
 static void match_brackets(Fmt *f)
 {
     uint32_t open[NEST_LIMIT], nopen = 0;
@@ -147,15 +160,6 @@ static void set_gaps(Fmt *f)
 
 /* ---- braces ---- */
 
-/* The next piece that is no comment, or npiece. */
-static uint32_t next_token(const Fmt *f, uint32_t i)
-{
-    do
-        i++;
-    while (i < f->npiece && f->piece[i].kind == COMMENT);
-    return i;
-}
-
 /* Whether more than one statement stands directly between the braces. */
 static bool holds_several(const Fmt *f, uint32_t open)
 {
@@ -168,27 +172,51 @@ static bool holds_several(const Fmt *f, uint32_t open)
     return n > 1;
 }
 
-/* The width of the line from where the statement begins to the closing brace. */
+/* The '{' of the else that follows the brace at `open`, or NO_PIECE. */
+static uint32_t else_brace(const Fmt *f, uint32_t open)
+{
+    uint32_t word = f->piece[f->piece[open].match].next;
+    if (word >= f->npiece || f->piece[word].kind != T_ELSE)
+        return NO_PIECE;
+    uint32_t brace = f->piece[word].next;
+    return brace < f->npiece && f->piece[brace].kind == '{' ? brace : NO_PIECE;
+}
+
+/* The width of the line from where the statement begins to its last closing brace. */
 static uint32_t width_to_close(const Fmt *f, uint32_t open)
 {
-    uint32_t first = open, width = 0;
+    uint32_t first = open, width = 0, otherwise = else_brace(f, open);
+    uint32_t last = f->piece[otherwise != NO_PIECE ? otherwise : open].match;
     while (first > 0 && !f->piece[first].begins && !(f->piece[first].kind == '}' && f->piece[first].broken))
         first--;
-    for (uint32_t i = first; i <= f->piece[open].match; i++)
+    for (uint32_t i = first; i <= last; i++)
         width += f->piece[i].width + (i > first ? f->piece[i].gap : 0);
     return width;
 }
 
-/* A brace is broken when what it encloses is: this makes the outer ones follow. */
+/* The two arms of an if are alike: both broken or neither. */
+static void match_arms(Fmt *f, uint32_t open)
+{
+    uint32_t brace = else_brace(f, open);
+    if (brace == NO_PIECE)
+        return;
+    bool broken = f->piece[open].broken || f->piece[brace].broken;
+    f->piece[open].broken = broken && f->piece[open].match > open + 1;
+    f->piece[brace].broken = broken && f->piece[brace].match > brace + 1;
+}
+
+/* What must be broken whatever its width; from inner to outer, since a brace is
+ * broken when one inside it is. */
 static void break_outer(Fmt *f)
 {
     for (uint32_t i = f->npiece; i-- > 0;) {
         Piece *p = &f->piece[i];
-        if (p->kind != '{' || p->match == i + 1)
+        if (p->kind != '{')
             continue;
-        p->broken = f->piece[p->match].row != p->row || holds_several(f, i);
+        p->broken = p->match > i + 1 && (f->piece[p->match].row != p->row || holds_several(f, i));
         for (uint32_t k = i + 1; k < p->match && !p->broken; k++)
             p->broken = f->piece[k].kind == '{' && f->piece[k].broken;
+        match_arms(f, i);
     }
 }
 
@@ -204,6 +232,7 @@ static void decide_braces(Fmt *f)
             continue;
         if (p->match > i + 1 && INDENT * depth + width_to_close(f, i) > WIDTH)
             p->broken = true;
+        match_arms(f, i);
         f->piece[p->match].broken = p->broken;
         depth += p->broken;
     }
@@ -224,7 +253,7 @@ static void drop_commas(Fmt *f)
         if (p->kind != ',' || nopen == 0)
             continue;
         const Piece *around = &f->piece[open[nopen - 1]];
-        uint32_t next = next_token(f, i);
+        uint32_t next = p->next;
         if (!around->settings) {
             p->dropped = next == around->match && f->piece[next].row == p->row;
             continue;
@@ -239,14 +268,12 @@ static void drop_commas(Fmt *f)
 bool fmt_at_boundary(const Fmt *f, uint32_t i)
 {
     if (i < f->npiece && f->piece[i].kind == COMMENT)
-        i = next_token(f, i);
-    if (i == f->npiece || f->piece[i].begins)
+        i = f->piece[i].next;
+    if (i == f->npiece || f->piece[i].begins || f->piece[i].kind == '{')
         return true;
-    uint32_t before = i;
-    while (before > 0 && f->piece[--before].kind == COMMENT)
-        ;
-    bool closes = f->piece[i].kind == '}' && f->piece[i].broken;
-    return closes || (f->piece[i].kind == T_ELSE && f->piece[before].kind == '}');
+    const Piece *p = &f->piece[i];
+    bool closes = p->kind == '}' && p->broken;
+    return closes || (p->kind == T_ELSE && f->piece[p->before].kind == '}');
 }
 
 /* `before` is the last piece of the line so far, `brace` the innermost '{' or NO_PIECE. */
@@ -330,6 +357,7 @@ const char *format_source(Arena *a, Diags *ds, const Source *source)
     Fmt *f = NEW(a, Fmt);
     *f = (Fmt){.arena = a, .source = source};
     collect(f, ds);
+    link_tokens(f);
     match_brackets(f);
     set_gaps(f);
     decide_braces(f);

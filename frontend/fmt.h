@@ -18,6 +18,7 @@ typedef struct Piece {
     uint32_t    row;                  /* source line, from 0 */
     uint32_t    gap;                  /* blanks before it where it does not begin a line */
     uint32_t    match;                /* the partner of a bracket, or NO_PIECE */
+    uint32_t    before, next;         /* the nearest tokens, comments aside; NO_PIECE and npiece at the ends */
     uint32_t    line;                 /* the Line it is part of */
     uint32_t    column;               /* of '(' and '[', once indents are set */
     bool        begins;               /* begins a statement */
@@ -48,7 +49,7 @@ typedef struct Fmt {
     uint32_t      nline;
 } Fmt;
 
-/* Whether a piece begins a statement or closes a block, comments aside. */
+/* Whether a piece begins a statement, or opens or closes a block, comments aside. */
 bool fmt_at_boundary(const Fmt *, uint32_t piece);
 /* The column of a piece on its line, from the gaps as they are now. */
 uint32_t fmt_column(const Fmt *, uint32_t piece);

@@ -263,24 +263,33 @@ static void report_open(Lexer *lx, Span at, const Open *open, const char *before
     diag_note(lx->ds, d, open->at, "to match this '%c'", open->what);
 }
 
-void lexer_unexpected(Lexer *lx, Span at, const char *const *want, int nwant, bool want_name)
+static void report_unexpected(Lexer *lx, Span at, const char *got, const char *const *want, int nwant, bool want_name)
 {
     enum { SHOWN = 4 };
+    bool few = nwant > 0 && nwant <= SHOWN;
+    Diag *d = few ? diag_error(lx->ds, at, "expected %s before %s", expected_list(lx->arena, want, nwant), got)
+                  : diag_error(lx->ds, at, "unexpected %s", got);
+    if (nwant == 1 && strcmp(want[0], "a dtype") == 0)
+        diag_help(lx->ds, d, "the dtypes are%s", dtype_words());
+    if (few && want_name && is_reserved(lx->last))
+        diag_help(lx->ds, d, "%s is a word of the language; choose another name", got);
+}
+
+void lexer_unexpected(Lexer *lx, Span at, const char **want, int nwant, bool want_name)
+{
     if (lx->stopped)
         return;
+    /* The grammar takes a '!' behind any axis, to say more than "unexpected" there. */
+    int n = 0;
+    for (int i = 0; i < nwant; i++)
+        if (lx->item == T_OP || strcmp(want[i], "'!'") != 0)
+            want[n++] = want[i];
     const char *got = describe_last(lx, at);
     const Open *open = left_open(lx, at);
-    if (open) {
+    if (open)
         report_open(lx, at, open, got);
-    } else {
-        bool few = nwant > 0 && nwant <= SHOWN;
-        Diag *d = few ? diag_error(lx->ds, at, "expected %s before %s", expected_list(lx->arena, want, nwant), got)
-                      : diag_error(lx->ds, at, "unexpected %s", got);
-        if (nwant == 1 && strcmp(want[0], "a dtype") == 0)
-            diag_help(lx->ds, d, "the dtypes are%s", dtype_words());
-        if (few && want_name && is_reserved(lx->last))
-            diag_help(lx->ds, d, "%s is a word of the language; choose another name", got);
-    }
+    else
+        report_unexpected(lx, at, got, want, n, want_name);
     lx->in_bad_block = lx->last == '{';
     if (lx->in_bad_block)
         close_brace(lx);
@@ -316,7 +325,10 @@ static Span end_span(const Lexer *lx)
 
 static Token scan(Lexer *lx)
 {
-    Token t = scan_token(lx->scanner);
+    /* More errors than are shown would only cost time. */
+    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
+        lx->stopped = true;
+    Token t = lx->stopped ? (Token){.kind = T_END} : scan_token(lx->scanner);
     if (t.kind == T_END)
         t.at = end_span(lx);
     return t;
@@ -414,9 +426,6 @@ Token lexer_next(Lexer *lx)
     }
     Token t = choose(lx);
     note_token(lx, &t);
-    /* More than are shown would only cost time. */
-    if (lx->ds->errors - lx->errors > DIAG_LIMIT)
-        lx->stopped = true;
     if (lx->stopped)
         t = (Token){T_END, end_span(lx), NULL};
     return t;

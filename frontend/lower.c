@@ -6,8 +6,6 @@
 
 #include "frontend/elab.h"
 
-typedef struct Axes { DimId dim[MAX_RANK]; int n; } Axes;
-
 /* ---- extents and letters ---- */
 
 static int64_t extent(const Call *c, const char *axis)
@@ -137,51 +135,26 @@ bool after_conv2d(Call *c)
 bool before_cross_entropy(Call *c)
 {
     Arg *logits = call_arg(c, "logits"), *labels = call_arg(c, "labels");
-    const Graph *g = c->e->g;
-    Value x = *value_of(g, logits->term.value), y = *value_of(g, labels->term.value);
-    DimId order[MAX_RANK];
-    int n = 0, classes = 0;
-    for (int i = 0; i < y.rank; i++)
-        if (value_has_dim(g, logits->term.value, y.axis[i]))
-            order[n++] = y.axis[i];
-    for (int i = 0; i < x.rank; i++)
-        if (!value_has_dim(g, labels->term.value, x.axis[i])) {
-            order[n < MAX_RANK ? n : 0] = x.axis[i];
-            classes++;
-        }
-    if (classes != 1 || n != y.rank) {
+    Axes x = axes_of(c->e, logits->term.value), y = axes_of(c->e, labels->term.value);
+    Axes classes = axes_without(&x, &y), order = axes_ordered(&x, &y);
+    if (classes.n != 1 || order.n != y.n) {
         fail(c->e, c->node->at, "cross_entropy: the logits %s must have the axes of the labels %s and one more", value_text(c->e, logits->term.value),
              value_text(c->e, labels->term.value));
         return false;
     }
-    ValueId v = emit_order(c->e, c->s, logits->term.value, order, "transpose", c->node->at);
+    order.dim[order.n++] = classes.dim[0];
+    ValueId v = emit_order(c->e, c->s, logits->term.value, &order, c->node->at);
     logits->term = term_tensor(v);
     return has_value(v);
 }
 
 /* ---- axes given by name ---- */
 
-static bool has(const Axes *a, DimId d)
-{
-    for (int i = 0; i < a->n; i++)
-        if (same_dim(a->dim[i], d))
-            return true;
-    return false;
-}
-
-static Axes axes_of(Call *c, ValueId v)
-{
-    const Value *val = value_of(c->e->g, v);
-    Axes a = {.n = val->rank};
-    memcpy(a.dim, val->axis, sizeof *a.dim * val->rank);
-    return a;
-}
-
 /* The axes of x that argument `formal` lists; without them, the last one. */
 static bool listed(Call *c, const char *formal, ValueId x, Axes *out)
 {
     const Arg *arg = call_arg(c, formal);
-    Axes have = axes_of(c, x);
+    Axes have = axes_of(c->e, x);
     out->n = 0;
     if (arg->term.kind == TERM_AUTO && have.n == 0) {
         fail(c->e, c->node->at, "%s needs a tensor with an axis, but this is a single number", op_info[c->kind].name);
@@ -194,11 +167,11 @@ static bool listed(Call *c, const char *formal, ValueId x, Axes *out)
     for (uint32_t i = 0; i < arg->term.nitem; i++) {
         DimId d = arg->term.item[i].dim;
         const char *name = dim_of(c->e->g, d)->name;
-        if (!has(&have, d)) {
+        if (!axes_have(&have, d)) {
             fail(c->e, arg->at->at, "%s has no axis '%s'", value_text(c->e, x), name);
             return false;
         }
-        if (has(out, d)) {
+        if (axes_have(out, d)) {
             fail(c->e, arg->at->at, "axis '%s' is listed twice", name);
             return false;
         }
@@ -207,19 +180,10 @@ static bool listed(Call *c, const char *formal, ValueId x, Axes *out)
     return true;
 }
 
-static Axes without(const Axes *a, const Axes *b)
-{
-    Axes r = {.n = 0};
-    for (int i = 0; i < a->n; i++)
-        if (!has(b, a->dim[i]))
-            r.dim[r.n++] = a->dim[i];
-    return r;
-}
-
 /* Append one dim to the axes of a result. */
 static bool append(Call *c, Axes *a, DimId d)
 {
-    if (has(a, d)) {
+    if (axes_have(a, d)) {
         fail(c->e, c->node->at, "the result of %s would have axis '%s' twice", op_info[c->kind].name, dim_of(c->e->g, d)->name);
         return false;
     }
@@ -286,13 +250,13 @@ static bool linear_axes(Linear *l, ValueId x, Axes *result)
     if (!listed(c, "over", x, &l->over) || !listed(c, "per", x, &l->per))
         return false;
     for (int i = 0; i < l->per.n; i++)
-        if (has(&l->over, l->per.dim[i])) {
+        if (axes_have(&l->over, l->per.dim[i])) {
             fail(c->e, c->node->at, "linear cannot both sum over '%s' and keep a matrix per '%s'", dim_of(c->e->g, l->per.dim[i])->name,
                  dim_of(c->e->g, l->per.dim[i])->name);
             return false;
         }
-    Axes have = axes_of(c, x);
-    *result = without(&have, &l->over);
+    Axes have = axes_of(c->e, x);
+    *result = axes_without(&have, &l->over);
     l->made.n = 0;
     for (uint32_t i = 0; i < out->term.nitem; i++) {
         if (!append(c, result, out->term.item[i].dim))
@@ -306,7 +270,7 @@ Term lower_linear(Call *c)
 {
     Linear l = {.c = c};
     ValueId x = call_arg(c, "x")->term.value;
-    Axes result, have = axes_of(c, x);
+    Axes result, have = axes_of(c->e, x);
     if (!linear_axes(&l, x, &result))
         return POISON;
     const Arg *init = call_arg(c, "init");
@@ -339,19 +303,19 @@ Term lower_linear(Call *c)
 Term lower_matmul(Call *c)
 {
     ValueId a = call_arg(c, "a")->term.value, b = call_arg(c, "b")->term.value;
-    Axes left = axes_of(c, a), right = axes_of(c, b), over;
+    Axes left = axes_of(c->e, a), right = axes_of(c->e, b), over;
     if (!listed(c, "over", a, &over))
         return POISON;
     for (int i = 0; i < over.n; i++)
-        if (!has(&right, over.dim[i])) {
+        if (!axes_have(&right, over.dim[i])) {
             fail(c->e, c->node->at, "matmul sums over '%s', which %s does not have", dim_of(c->e->g, over.dim[i])->name, value_text(c->e, b));
             return POISON;
         }
-    Axes keep = without(&left, &over), more = without(&right, &over);
+    Axes keep = axes_without(&left, &over), more = axes_without(&right, &over);
     for (int i = 0; i < more.n; i++)
-        if (!has(&keep, more.dim[i]) && !append(c, &keep, more.dim[i]))
+        if (!axes_have(&keep, more.dim[i]) && !append(c, &keep, more.dim[i]))
             return POISON;
-    return term_tensor(emit_product(c->e, c->s, a, b, keep.dim, keep.n, c->base, c->node->at));
+    return term_tensor(emit_product(c->e, c->s, a, b, &keep, c->base, c->node->at));
 }
 
 Term lower_reduce(Call *c)
@@ -360,7 +324,7 @@ Term lower_reduce(Call *c)
     Axes over;
     if (!listed(c, "over", x, &over))
         return POISON;
-    return term_tensor(emit_sum(c->e, c->s, x, over.dim, over.n, c->kind == OP_mean, c->base, c->node->at));
+    return term_tensor(emit_sum(c->e, c->s, x, &over, c->kind == OP_mean, c->base, c->node->at));
 }
 
 Term lower_cast(Call *c)
@@ -376,6 +340,14 @@ Term lower_cast(Call *c)
     return term_tensor(emit(c->e, &spec));
 }
 
+/* Without anything to drop, dropout(x) is x: no pass over the values, nothing to save. */
+Term lower_dropout(Call *c)
+{
+    if (call_arg(c, "p")->term.f <= 0)
+        return call_arg(c, "x")->term;
+    return call_bind(c) ? call_emit(c) : POISON;
+}
+
 /* ---- shapes ---- */
 
 static DType same_dtype(Call *c, ValueId x)
@@ -389,13 +361,13 @@ Term lower_rename(Call *c)
 {
     Elab *e = c->e;
     ValueId x = call_arg(c, "x")->term.value;
-    Axes was = axes_of(c, x), now = was;
+    Axes was = axes_of(c->e, x), now = was;
     for (uint32_t k = 0; k < c->rest.n; k++) {
         const Actual *a = &c->rest.v[k];
         DimId from = scope_dim(e, c->s, a->key);
         if (from.i == NO_DIM.i)
             return POISON;
-        if (!has(&was, from)) {
+        if (!axes_have(&was, from)) {
             fail(e, a->key->at, "%s has no axis '%s'", value_text(e, x), a->key->text);
             return POISON;
         }
@@ -434,14 +406,14 @@ Term lower_rename(Call *c)
 /* The axes to join must lie side by side in this order: they are put there first. */
 static ValueId side_by_side(Call *c, ValueId x, const Axes *join)
 {
-    Axes have = axes_of(c, x), order = {.n = 0};
+    Axes have = axes_of(c->e, x), order = {.n = 0};
     for (int i = 0; i < have.n; i++) {
-        if (!has(join, have.dim[i]))
+        if (!axes_have(join, have.dim[i]))
             order.dim[order.n++] = have.dim[i];
         for (int k = 0; k < join->n && same_dim(have.dim[i], join->dim[0]); k++)
             order.dim[order.n++] = join->dim[k];
     }
-    return emit_order(c->e, c->s, x, order.dim, "transpose", c->node->at);
+    return emit_order(c->e, c->s, x, &order, c->node->at);
 }
 
 Term lower_merge(Call *c)
@@ -460,10 +432,10 @@ Term lower_merge(Call *c)
     x = side_by_side(c, x, &join);
     if (!has_value(x))
         return POISON;
-    Axes have = axes_of(c, x);
+    Axes have = axes_of(c->e, x);
     for (int i = 0; i < have.n; i++) {
         bool first = join.n && same_dim(have.dim[i], join.dim[0]);
-        if ((first || !has(&join, have.dim[i])) && !append(c, &result, first ? to : have.dim[i]))
+        if ((first || !axes_have(&join, have.dim[i])) && !append(c, &result, first ? to : have.dim[i]))
             return POISON;
     }
     OpSpec spec = call_spec(c);
@@ -475,11 +447,8 @@ Term lower_merge(Call *c)
 /* An operand in the order of the result; one without the axis counts as one long. */
 static ValueId concat_operand(Call *c, ValueId x, const Axes *like)
 {
-    Axes have = axes_of(c, x), order = {.n = 0};
-    for (int i = 0; i < like->n; i++)
-        if (has(&have, like->dim[i]))
-            order.dim[order.n++] = like->dim[i];
-    return emit_order(c->e, c->s, x, order.dim, "transpose", c->node->at);
+    Axes have = axes_of(c->e, x), order = axes_ordered(&have, like);
+    return emit_order(c->e, c->s, x, &order, c->node->at);
 }
 
 Term lower_concat(Call *c)
@@ -487,16 +456,16 @@ Term lower_concat(Call *c)
     Elab *e = c->e;
     ValueId a = call_arg(c, "a")->term.value, b = call_arg(c, "b")->term.value;
     DimId over = call_arg(c, "over")->term.dim, to = call_arg(c, "to")->term.dim;
-    Axes x = axes_of(c, a), y = axes_of(c, b), rest;
-    bool y_covers = (rest = without(&x, &y), rest.n == 0), x_covers = (rest = without(&y, &x), rest.n == 0);
+    Axes x = axes_of(e, a), y = axes_of(e, b);
+    bool y_covers = axes_without(&x, &y).n == 0, x_covers = axes_without(&y, &x).n == 0;
     const Axes *like = y_covers ? &y : &x;
-    if (!(y_covers || x_covers) || !has(like, over)) {
+    if (!(y_covers || x_covers) || !axes_have(like, over)) {
         fail(e, c->node->at, "concat cannot join %s and %s over '%s': one must have it, and all axes of the other", value_text(e, a),
              value_text(e, b), dim_of(e->g, over)->name);
         return POISON;
     }
     int64_t one = dim_of(e->g, over)->extent, want = dim_of(e->g, to)->extent;
-    int64_t n = (has(&x, over) ? one : 1) + (has(&y, over) ? one : 1);
+    int64_t n = (axes_have(&x, over) ? one : 1) + (axes_have(&y, over) ? one : 1);
     if (n != want) {
         wrong(c, fail(e, c->node->at, "concat makes %" PRId64 " of '%s', but '%s' is %" PRId64, n, dim_of(e->g, over)->name, dim_of(e->g, to)->name, want),
               over, to);

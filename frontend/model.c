@@ -157,6 +157,7 @@ Status elaborate_model(Diags *ds, const Units *units, const char *name, Define *
     if (model)
         run_model(&e, model, graph);
     fail_settle(&e);
-    *out = e.g;
-    return diags_status(ds);
+    Status status = diags_status(ds);
+    *out = status == OK ? e.g : NULL;
+    return status;
 }

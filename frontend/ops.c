@@ -29,7 +29,7 @@ static const OpRow row[OP_KINDS] = {
     [OP_layernorm]     = {.kinds = "fzB", .init = INIT_ones},
     [OP_rmsnorm]       = {.kinds = "fz", .init = INIT_ones},
     [OP_softmax]       = {.kinds = "f"},
-    [OP_dropout]       = {.kinds = "fu"},
+    [OP_dropout]       = {.kinds = "fu", .lower = lower_dropout},
     [OP_gelu]          = {.kinds = "fB"},
     [OP_relu]          = {.kinds = "f"},
     [OP_silu]          = {.kinds = "f"},

@@ -69,9 +69,15 @@ Diag *fail_stop(Elab *e, Span at, const char *fmt, ...)
     return d;
 }
 
+/* One letter is near to every other letter: no help. */
+const char *near_name(const char *word, const char *const *pool, size_t npool)
+{
+    return word[0] && word[1] ? nearest_name(word, pool, npool) : NULL;
+}
+
 const char *did_you_mean(Elab *e, const char *word, const char *const *pool, size_t npool)
 {
-    const char *near = nearest_name(word, pool, npool);
+    const char *near = near_name(word, pool, npool);
     return near ? arena_printf(e->arena, "; did you mean '%s'?", near) : "";
 }
 

@@ -349,7 +349,7 @@ static void read_body(Reader *r, const Node *b, Rule rule)
         read_setting(r, b, &rule);
         break;
     default:
-        assert(!"a rule of a kind the parser does not make");
+        assert(false && "a rule of a kind the parser does not make");
     }
     add_rule(r, rule);
 }

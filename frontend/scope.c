@@ -35,7 +35,7 @@ static const char *nearest_symbol(Elab *e, const Scope *s, const char *name)
     const char **pool = NEWN(e->arena, const char *, n + 1);
     for (uint32_t i = 0; i < n; i++)
         pool[i] = s->names->symbol[i].name;
-    return nearest_name(name, pool, n);
+    return near_name(name, pool, n);
 }
 
 Symbol *scope_lookup(Elab *e, const Scope *s, const Node *name)
@@ -57,7 +57,7 @@ static void add(Elab *e, Scope *s, const Node *name, SymbolKind kind, Term term)
 {
     Names *all = s->names;
     if (all->nsymbol == all->cap) {                  /* rounds shrink the array again: no PUSH */
-        uint32_t cap = all->cap ? 2 * all->cap : 16;
+        uint32_t cap = all->cap ? 2 * all->cap : 4;
         all->symbol = arena_grow(e->arena, all->symbol, sizeof(Symbol) * all->cap, sizeof(Symbol) * cap);
         all->cap = cap;
     }
@@ -105,7 +105,7 @@ bool scope_instance(Elab *e, Scope *s, const char *name, Span at, const char *ca
     for (uint32_t i = 0; i < s->ninstance; i++) {
         if (strcmp(s->instance[i].name, name) != 0)
             continue;
-        Diag *d = fail(e, at, "two instances named '%s' would share weight names here", name);
+        Diag *d = fail(e, at, "two %s named '%s' would share weight names here", callee ? "instances" : "repeats or instances", name);
         diag_note(e->ds, d, s->instance[i].at, "the first '%s' is here", name);
         if (callee)
             diag_help(e->ds, d, "label one of them, for example 'fc2: %s(...)'", callee);

@@ -19,11 +19,10 @@ const char *key_text(Elab *e, const Node *key)
 
 static bool in_range(Elab *e, const Node *n, const Key *k, double x, uint64_t from)
 {
-    if (x >= k->lo && x <= k->hi)
+    if (x >= k->lo && (k->below ? x < k->hi : x <= k->hi))
         return true;
-    Diag *d = isinf(k->hi)
-        ? fail(e, n->at, "%s must be at least %g, but it is %g", k->name, k->lo, x)
-        : fail(e, n->at, "%s must be from %g to %g, but it is %g", k->name, k->lo, k->hi, x);
+    const char *limit = isinf(k->hi) ? "" : arena_printf(e->arena, " and %s %g", k->below ? "below" : "at most", k->hi);
+    Diag *d = fail(e, n->at, "%s must be at least %g%s, but it is %g", k->name, k->lo, limit, x);
     note_overrides(e, d, from);
     return false;
 }
@@ -127,16 +126,19 @@ void model_precision(Elab *e, Scope *s, const Node *n)
     e->precision_at = n->at;
     int compute = DT_f32, weights = DTYPES, grads = DTYPES, master = DTYPES, reduce = DTYPES;
     Key key[] = {
-        {"compute", KEY_DTYPE, &compute, 0, 0, NULL, UNIT_NUMBER, NULL}, {"weights", KEY_DTYPE, &weights, 0, 0, NULL, UNIT_NUMBER, NULL},
-        {"grads", KEY_DTYPE, &grads, 0, 0, NULL, UNIT_NUMBER, NULL},     {"master", KEY_DTYPE, &master, 0, 0, NULL, UNIT_NUMBER, NULL},
-        {"reduce", KEY_DTYPE, &reduce, 0, 0, NULL, UNIT_NUMBER, NULL},
+        {"compute", KEY_DTYPE, &compute, 0, 0, NULL, UNIT_NUMBER, NULL, false}, {"weights", KEY_DTYPE, &weights, 0, 0, NULL, UNIT_NUMBER, NULL, false},
+        {"grads", KEY_DTYPE, &grads, 0, 0, NULL, UNIT_NUMBER, NULL, false},     {"master", KEY_DTYPE, &master, 0, 0, NULL, UNIT_NUMBER, NULL, false},
+        {"reduce", KEY_DTYPE, &reduce, 0, 0, NULL, UNIT_NUMBER, NULL, false},
     };
     settings_read(e, s, n->kid[0], "precision", key, sizeof key / sizeof *key);
     for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
         int *t = key[i].out;
         if (*t == DTYPES || dtype_is_float((DType)*t))
             continue;
-        fail(e, key[i].at->kid[1]->at, "%s must be a floating-point dtype, but this is %s", key[i].name, dtype_name((DType)*t));
+        const Node *value = key[i].at->kid[1];
+        const Symbol *sym = value->kind == N_NAME ? scope_find(s, value->text) : NULL;
+        Diag *d = fail(e, value->at, "%s must be a floating-point dtype, but this is %s", key[i].name, dtype_name((DType)*t));
+        note_overrides(e, d, sym ? sym->term.from : 0);
         *t = DT_f32;
     }
     int sums = compute == DT_f64 ? DT_f64 : DT_f32;
@@ -166,7 +168,8 @@ static const OptimizerRow *optimizer_find(Elab *e, const Node *name)
             return &optimizers[i];
         pool[i] = optimizers[i].name;
     }
-    fail(e, name->at, "unknown optimizer '%s'%s; there are adamw and sgd", name->text, did_you_mean(e, name->text, pool, n));
+    Diag *d = fail(e, name->at, "unknown optimizer '%s'%s", name->text, did_you_mean(e, name->text, pool, n));
+    diag_note(e->ds, d, NOWHERE, "there are adamw and sgd");
     return NULL;
 }
 
@@ -184,17 +187,17 @@ void model_optimizer(Elab *e, Scope *s, const Node *n)
     Optimizer o = row->start;
     int decay = DECAY_NONE;
     const struct { Key key; int bits; } all[] = {
-        {{"lr", KEY_REAL, &o.lr, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"beta1", KEY_REAL, &o.beta1, 0, 1 - 1e-12, NULL, UNIT_NUMBER, NULL}, ADAMW},
-        {{"beta2", KEY_REAL, &o.beta2, 0, 1 - 1e-12, NULL, UNIT_NUMBER, NULL}, ADAMW},
-        {{"eps", KEY_REAL, &o.eps, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW},
-        {{"momentum", KEY_REAL, &o.momentum, 0, 1 - 1e-12, NULL, UNIT_NUMBER, NULL}, SGD},
-        {{"weight_decay", KEY_REAL, &o.weight_decay, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"clip", KEY_REAL, &o.clip, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"warmup", KEY_WHOLE, &o.warmup, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"decay", KEY_WORD, &decay, 0, 0, decays, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"min_lr", KEY_REAL, &o.min_lr, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
-        {{"steps", KEY_WHOLE, &o.steps, 0, INFINITY, NULL, UNIT_NUMBER, NULL}, ADAMW | SGD},
+        {{"lr", KEY_REAL, &o.lr, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"beta1", KEY_REAL, &o.beta1, 0, 1, NULL, UNIT_NUMBER, NULL, true}, ADAMW},
+        {{"beta2", KEY_REAL, &o.beta2, 0, 1, NULL, UNIT_NUMBER, NULL, true}, ADAMW},
+        {{"eps", KEY_REAL, &o.eps, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW},
+        {{"momentum", KEY_REAL, &o.momentum, 0, 1, NULL, UNIT_NUMBER, NULL, true}, SGD},
+        {{"weight_decay", KEY_REAL, &o.weight_decay, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"clip", KEY_REAL, &o.clip, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"warmup", KEY_WHOLE, &o.warmup, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"decay", KEY_WORD, &decay, 0, 0, decays, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"min_lr", KEY_REAL, &o.min_lr, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
+        {{"steps", KEY_WHOLE, &o.steps, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
     };
     Key key[sizeof all / sizeof *all];
     size_t nkey = 0;

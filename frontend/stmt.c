@@ -256,6 +256,7 @@ static void run_round(Elab *e, Scope *s, const Node *n, const char *base, int64_
     Scope round = scope_round(s, arena_printf(e->arena, "%s[%" PRId64 "]", base, i));
     if (!node_absent(n->kid[2]))
         scope_declare(e, &round, n->kid[2], SYM_INDEX, term_int(i, 0));
+    elab_step(e, n->at);                             /* an empty round is one too */
     run_statements(e, &round, n->kid[3]);
     check_carried(e, s, n->kid[1], before, nbefore);
     names->nsymbol = nbefore;                        /* what is left is local to the round */
@@ -333,9 +334,9 @@ static bool may_stand(Elab *e, const Scope *s, const Node *n, const Row *row)
 
 static void run_statement(Elab *e, Scope *s, const Node *n)
 {
-    if (++e->steps > STEPS_LIMIT && !e->stopped)
-        fail_stop(e, n->at, "the model takes more than %d steps to elaborate", STEPS_LIMIT);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && !e->stopped; i++)
+    if (!elab_step(e, n->at))
+        return;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].kind == n->kind && may_stand(e, s, n, &rows[i]))
             rows[i].run(e, s, n);
 }

@@ -65,7 +65,7 @@ Token lexer_word(Lexer *, Span, const char *text, int n);
 int   lexer_bad(Lexer *, Span, const char *msg);
 
 /* For the parser: the token handed out last cannot stand here, any of `want` could. */
-void  lexer_unexpected(Lexer *, Span at, const char *const *want, int nwant, bool want_name);
+void  lexer_unexpected(Lexer *, Span at, const char **want, int nwant, bool want_name);
 
 /* ---- number.c: literals ---- */
 

@@ -6,6 +6,42 @@
 
 #include "frontend/elab.h"
 
+/* ---- axes ---- */
+
+Axes axes_of(const Elab *e, ValueId v)
+{
+    const Value *val = value_of(e->g, v);
+    Axes a = {.n = val->rank};
+    memcpy(a.dim, val->axis, sizeof *a.dim * val->rank);
+    return a;
+}
+
+bool axes_have(const Axes *a, DimId d)
+{
+    for (int i = 0; i < a->n; i++)
+        if (same_dim(a->dim[i], d))
+            return true;
+    return false;
+}
+
+Axes axes_without(const Axes *a, const Axes *b)
+{
+    Axes r = {.n = 0};
+    for (int i = 0; i < a->n; i++)
+        if (!axes_have(b, a->dim[i]))
+            r.dim[r.n++] = a->dim[i];
+    return r;
+}
+
+Axes axes_ordered(const Axes *a, const Axes *like)
+{
+    Axes r = {.n = 0};
+    for (int i = 0; i < like->n; i++)
+        if (axes_have(a, like->dim[i]))
+            r.dim[r.n++] = like->dim[i];
+    return r;
+}
+
 /* ---- the gate ---- */
 
 OpSpec op_start(Elab *e, const Scope *s, OpKind kind, const char *base, Span at)
@@ -114,37 +150,25 @@ ValueId emit(Elab *e, OpSpec *spec)
 
 /* ---- orders, sums, numbers ---- */
 
-ValueId emit_order(Elab *e, const Scope *s, ValueId x, const DimId *axis, const char *base, Span at)
+ValueId emit_order(Elab *e, const Scope *s, ValueId x, const Axes *order, Span at)
 {
-    const Value *val = value_of(e->g, x);
-    if (memcmp(val->axis, axis, sizeof *axis * val->rank) == 0)
+    Axes have = axes_of(e, x);
+    if (memcmp(have.dim, order->dim, sizeof *have.dim * (size_t)have.n) == 0)
         return x;
-    OpSpec spec = op_start(e, s, OP_transpose, base, at);
+    DType dtype = value_of(e->g, x)->dtype;
+    OpSpec spec = op_start(e, s, OP_transpose, "transpose", at);
     op_take(&spec, x);
-    op_give(&spec, axis, val->rank, dtype_is_float(val->dtype) ? float_dtype(e, &x, 1) : val->dtype);
+    op_give(&spec, order->dim, have.n, dtype_is_float(dtype) ? float_dtype(e, &x, 1) : dtype);
     return emit(e, &spec);
 }
 
-static bool among(DimId d, const DimId *axis, int n)
+ValueId emit_sum(Elab *e, const Scope *s, ValueId x, const Axes *over, bool mean, const char *base, Span at)
 {
-    for (int i = 0; i < n; i++)
-        if (same_dim(d, axis[i]))
-            return true;
-    return false;
-}
-
-ValueId emit_sum(Elab *e, const Scope *s, ValueId x, const DimId *over, int nover, bool mean, const char *base, Span at)
-{
-    const Value *val = value_of(e->g, x);
-    DimId keep[MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < val->rank; i++)
-        if (!among(val->axis[i], over, nover))
-            keep[n++] = val->axis[i];
+    Axes have = axes_of(e, x), keep = axes_without(&have, over);
     OpSpec spec = op_start(e, s, OP_reduce, base, at);
     op_take(&spec, x);
     op_set(&spec, "mean", ATTR_B(mean));
-    op_give(&spec, keep, n, float_dtype(e, &x, 1));
+    op_give(&spec, keep.dim, keep.n, float_dtype(e, &x, 1));
     return emit(e, &spec);
 }
 
@@ -195,25 +219,22 @@ static Term with_number(Elab *e, Scope *s, const Node *n, Term l, Term r)
     }
 }
 
-/* "axis 'a'" or "axes 'a', 'b'": those of x that y lacks; "" when there are none. */
-static const char *only_in(Elab *e, const Value *x, const Value *y)
+/* "'a', 'b'": those of x that y lacks. */
+static const char *only_in(Elab *e, const Axes *x, const Axes *y)
 {
     const char *s = "";
-    int n = 0;
-    for (int i = 0; i < x->rank; i++)
-        if (!among(x->axis[i], y->axis, y->rank)) {
-            s = arena_printf(e->arena, "%s%s'%s'", s, n ? ", " : "", dim_of(e->g, x->axis[i])->name);
-            n++;
-        }
+    Axes own = axes_without(x, y);
+    for (int i = 0; i < own.n; i++)
+        s = arena_printf(e->arena, "%s%s'%s'", s, i ? ", " : "", dim_of(e->g, own.dim[i])->name);
     return s;
 }
 
 static Term cannot_combine(Elab *e, const Node *n, ValueId l, ValueId r)
 {
-    const Value *x = value_of(e->g, l), *y = value_of(e->g, r);
-    const char *left = only_in(e, x, y);
+    Axes x = axes_of(e, l), y = axes_of(e, r);
+    const char *left = only_in(e, &x, &y);
     Diag *d = fail(e, n->op, "cannot combine %s and %s: %s %s only on the left, %s only on the right", value_text(e, l),
-                   value_text(e, r), strchr(left, ',') ? "axes" : "axis", left, only_in(e, y, x));
+                   value_text(e, r), strchr(left, ',') ? "axes" : "axis", left, only_in(e, &y, &x));
     diag_range(d, n->kid[0]->at);
     diag_range(d, n->kid[1]->at);
     note_overrides(e, d, value_from(e, l) | value_from(e, r));
@@ -224,32 +245,25 @@ static Term cannot_combine(Elab *e, const Node *n, ValueId l, ValueId r)
     return POISON;
 }
 
-static bool covers(const Value *big, const Value *small)
+static bool covers(const Axes *big, const Axes *small)
 {
-    for (int i = 0; i < small->rank; i++)
-        if (!among(small->axis[i], big->axis, big->rank))
-            return false;
-    return true;
+    return axes_without(small, big).n == 0;
 }
 
 /* x with its axes in the order in which `like` has them. */
-static ValueId follow(Elab *e, Scope *s, ValueId x, const Value *like, Span at)
+static ValueId follow(Elab *e, Scope *s, ValueId x, const Axes *like, Span at)
 {
-    DimId axis[MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < like->rank; i++)
-        if (value_has_dim(e->g, x, like->axis[i]))
-            axis[n++] = like->axis[i];
-    return emit_order(e, s, x, axis, "transpose", at);
+    Axes have = axes_of(e, x), order = axes_ordered(&have, like);
+    return emit_order(e, s, x, &order, at);
 }
 
 static Term elementwise(Elab *e, Scope *s, const Node *n, OpKind kind, ValueId l, ValueId r)
 {
-    Value x = *value_of(e->g, l), y = *value_of(e->g, r);
+    Axes x = axes_of(e, l), y = axes_of(e, r);
     bool left = covers(&x, &y);
     if (!left && !covers(&y, &x))
         return cannot_combine(e, n, l, r);
-    const Value *big = left ? &x : &y;
+    const Axes *big = left ? &x : &y;
     l = follow(e, s, l, big, n->at);
     r = has_value(l) ? follow(e, s, r, big, n->at) : l;
     if (!has_value(r))
@@ -258,7 +272,7 @@ static Term elementwise(Elab *e, Scope *s, const Node *n, OpKind kind, ValueId l
     OpSpec spec = op_start(e, s, kind, op_info[kind].name, n->at);
     op_take(&spec, l);
     op_take(&spec, r);
-    op_give(&spec, big->axis, big->rank, float_dtype(e, both, 2));
+    op_give(&spec, big->dim, big->n, float_dtype(e, both, 2));
     return term_tensor(emit(e, &spec));
 }
 

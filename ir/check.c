@@ -63,8 +63,9 @@ static void check_labels(OpChecker *k, const char *what, int n, ValueId v, const
         if (factor[x] >= k->op->nfactor)
             broken(&k->c, "%s: axis %d of %s %d has no factor", k->op->path, x, what, n);
         else if (extent(k->g, k->op->factor[factor[x]].dim) != extent(k->g, val->axis[x]))
-            broken(&k->c, "%s: axis '%s' (%lld) of %s %d carries factor %d (%lld)", k->op->path, dim_of(k->g, val->axis[x])->name,
-                   (long long)extent(k->g, val->axis[x]), what, n, factor[x], (long long)extent(k->g, k->op->factor[factor[x]].dim));
+            broken(&k->c, "%s: axis '%s' (%lld) of %s %d carries factor %d (%lld)", k->op->path,
+                   dim_of(k->g, val->axis[x])->name, (long long)extent(k->g, val->axis[x]), what, n, factor[x],
+                   (long long)extent(k->g, k->op->factor[factor[x]].dim));
     }
 }
 
@@ -83,7 +84,8 @@ static void check_rank(OpChecker *k, const char *what, const SigFormal *f, Value
         named += !f->axis[i].dots;
     }
     if (rank < named || (!dots && rank != named))
-        broken(&k->c, "%s: %s '%s' has %d axes, expected %s%d", k->op->path, what, f->name ? f->name : "0", rank, dots ? "at least " : "", named);
+        broken(&k->c, "%s: %s '%s' has %d axes, expected %s%d", k->op->path, what, f->name ? f->name : "0", rank,
+               dots ? "at least " : "", named);
 }
 
 static void check_args(OpChecker *k)
@@ -119,7 +121,8 @@ static void check_results(OpChecker *k)
     const Op *op = k->op;
     const OpSig *sig = op_sig(op->kind);
     if (op->nout < 1 || op->nout > sig->nresult + sig->nsaved) {
-        broken(&k->c, "%s: %s has %d results, found %d", op->path, op_info[op->kind].name, sig->nresult + sig->nsaved, op->nout);
+        broken(&k->c, "%s: %s has %d results, found %d", op->path, op_info[op->kind].name, sig->nresult + sig->nsaved,
+               op->nout);
         return;
     }
     for (int o = 0; o < op->nout; o++) {
@@ -149,7 +152,8 @@ static void check_part(OpChecker *k, const char *attr, int64_t part, int64_t who
 {
     const Attr *a = op_attr(k->op, attr);
     if (a->kind != ATTR_INT || a->i < 0 || a->i > whole - part)
-        broken(&k->c, "%s: %s = %lld and %lld elements do not lie in an axis of %lld", k->op->path, attr, (long long)a->i, (long long)part, (long long)whole);
+        broken(&k->c, "%s: %s = %lld and %lld elements do not lie in an axis of %lld", k->op->path, attr,
+               (long long)a->i, (long long)part, (long long)whole);
 }
 
 /* What the ops that only move elements promise about extents. */
@@ -172,8 +176,8 @@ static void check_moves(OpChecker *k)
         int64_t b = own_extent(k, op->arg[1], op->arg_factor[1], out);
         for (int x = 0; x < value_of(k->g, op->out[0])->rank; x++)
             if (op->factor[out[x]].role == 'm' && from + b != extent(k->g, value_of(k->g, op->out[0])->axis[x]))
-                broken(&k->c, "%s: %lld and %lld elements do not fill an axis of %lld", op->path, (long long)from, (long long)b,
-                       (long long)extent(k->g, value_of(k->g, op->out[0])->axis[x]));
+                broken(&k->c, "%s: %lld and %lld elements do not fill an axis of %lld", op->path,
+                       (long long)from, (long long)b, (long long)extent(k->g, value_of(k->g, op->out[0])->axis[x]));
     }
 }
 
@@ -248,7 +252,8 @@ static void check_weights(Checker *c, const Graph *g)
         if (!valid(g, w->gradient) || value_of(g, w->gradient)->role != ROLE_WEIGHT_GRADIENT)
             broken(c, "the gradient of weight '%s' is no weight gradient", path);
         else if (w->frozen || !same_shape(g, w->value, w->gradient))
-            broken(c, "weight '%s' is %s", path, w->frozen ? "frozen and has a gradient" : "of another shape than its gradient");
+            broken(c, "weight '%s' is %s", path,
+                   w->frozen ? "frozen and has a gradient" : "of another shape than its gradient");
     }
 }
 

@@ -157,7 +157,8 @@ void cluster_print(FILE *f, const Cluster *c)
 static void check_device(Checker *k, const Device *d)
 {
     if (d->memory <= 0 || d->reserve < 0 || d->reserve >= d->memory)
-        broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory, (long long)d->reserve);
+        broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory,
+               (long long)d->reserve);
     if (!(d->bandwidth > 0) || d->launch < 0)
         broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
     if ((d->backend == BACKEND_CPU) != (d->threads > 0))
@@ -165,7 +166,8 @@ static void check_device(Checker *k, const Device *d)
     for (uint32_t i = 0; i < d->efficiency.npoint; i++) {
         const CurvePoint *p = &d->efficiency.point[i];
         if (!(p->fraction > 0 && p->fraction <= 1) || (i && !(p->at > p[-1].at)))
-            broken(k, "device '%s': point %u of its efficiency (%g, %g) is out of order or range", d->name, i, p->at, p->fraction);
+            broken(k, "device '%s': point %u of its efficiency (%g, %g) is out of order or range", d->name, i, p->at,
+                   p->fraction);
     }
 }
 
@@ -193,12 +195,13 @@ int cluster_check(const Cluster *c, FILE *err)
     for (uint32_t i = 0; i < c->nlevel; i++) {
         const Level *l = &c->level[i];
         if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0)
-            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s and %d cores", l->name, l->link, l->efficiency, l->latency, l->cores);
+            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s and %d cores", l->name, l->link,
+                   l->efficiency, l->latency, l->cores);
     }
     int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
     if (devices < 1 || devices != (int64_t)c->ndevices)
         broken(&k, "its levels join %lld devices, but it has %u", (long long)devices, c->ndevices);
-    for (uint32_t i = 0; i < c->ndevices; i++)
+    for (uint32_t i = 0; i < c->ndevices && !k.broken; i++)
         if (c->kind[i] >= c->ndevice)
             broken(&k, "device %u is of no kind", i);
     return k.broken;

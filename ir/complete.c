@@ -70,7 +70,8 @@ static ValueId count_of(Counter *c, ValueId labels, Attr ignore, Span at)
         nth += c->labels[i].i == labels.i;
     const char *of = value_of(g, labels)->path;
     ValueId source = in_begin(c, labels);
-    OpSpec s = op_spec(OP_count_labels, PHASE_BEGIN, nth ? arena_printf(g->arena, "count:%s[%u]", of, nth) : arena_printf(g->arena, "count:%s", of), at);
+    const char *path = nth ? arena_printf(g->arena, "count:%s[%u]", of, nth) : arena_printf(g->arena, "count:%s", of);
+    OpSpec s = op_spec(OP_count_labels, PHASE_BEGIN, path, at);
     s.narg = 1;
     s.arg[0] = source;
     s.attr[op_attr_index(OP_count_labels, "ignore")] = ignore;
@@ -87,7 +88,9 @@ static ValueId count_of(Counter *c, ValueId labels, Attr ignore, Span at)
 static void rotate_to_front(Graph *g, uint32_t n)
 {
     uint32_t added = g->nop - n;
-    Op *tail = NEWN(g->arena, Op, added ? added : 1);
+    if (added == 0)
+        return;
+    Op *tail = NEWN(g->arena, Op, added);
     memcpy(tail, g->op + n, added * sizeof *tail);
     memmove(g->op + added, g->op, n * sizeof *g->op);
     memcpy(g->op, tail, added * sizeof *tail);

@@ -83,7 +83,8 @@ static double workspace_of(OpKind kind, const Shape *s)
 
 static Shape op_shape(const Graph *g, const Op *op)
 {
-    Shape s = {.nfactor = op->nfactor, .arg = op->arg_factor, .out = op->out_factor, .width = dtype_bytes(g->precision.compute), .threads = 1};
+    Shape s = {.nfactor = op->nfactor, .arg = op->arg_factor, .out = op->out_factor,
+               .width = dtype_bytes(g->precision.compute), .threads = 1};
     for (int f = 0; f < op->nfactor; f++) {
         s.extent[f] = dim_of(g, op->factor[f].dim)->extent;
         s.role[f] = op->factor[f].role;
@@ -205,7 +206,8 @@ double graph_model_flops(const Graph *g, bool causal)
 
 static Shape instr_shape(const Instr *in, const Program *p)
 {
-    Shape s = {.nfactor = in->nfactor, .arg = in->arg_factor, .out = in->out_factor, .threads = p->threads > 0 ? p->threads : 1};
+    Shape s = {.nfactor = in->nfactor, .arg = in->arg_factor, .out = in->out_factor,
+               .threads = p->threads > 0 ? p->threads : 1};
     memcpy(s.extent, in->extent, sizeof s.extent);
     memcpy(s.role, in->role, sizeof s.role);
     bool typed = in->narg > 0 && has_tensor(in->arg[0]);

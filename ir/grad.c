@@ -38,7 +38,7 @@ static DType gradient_dtype(const Grad *c, ValueId v)
 OpSpec grad_op(const Grad *c, OpKind kind, const char *which)
 {
     Arena *a = c->g->arena;
-    const char *path = which ? arena_printf(a, "grad:%s.%s", c->op.path, which) : arena_printf(a, "grad:%s", c->op.path);
+    const char *path = arena_printf(a, "grad:%s%s%s", c->op.path, which ? "." : "", which ? which : "");
     OpSpec s = op_spec(kind, PHASE_BACKWARD, path, c->op.at);
     s.key = c->op.key;
     s.forward = c->id;
@@ -162,7 +162,8 @@ static void find_needed(Grad *c)
         for (int a = 0; a < op->narg; a++)
             any |= has_value(op->arg[a]) && c->needed[op->arg[a].i];
         for (int o = 0; o < op->nout; o++)
-            c->needed[op->out[o].i] = any && !(op_info[op->kind].flags & OPF_NOGRAD) && dtype_is_float(value_of(g, op->out[o])->dtype);
+            c->needed[op->out[o].i] = any && !(op_info[op->kind].flags & OPF_NOGRAD) &&
+                dtype_is_float(value_of(g, op->out[o])->dtype);
     }
 }
 

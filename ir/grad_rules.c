@@ -27,13 +27,6 @@ static void add_out(const Grad *c, OpSpec *s, int out)
     grad_add_arg(c, s, c->op.out[out], c->op.out_factor[out]);
 }
 
-/* Name for the op making argument `arg`'s gradient: none is needed where it is
- * the only tensor. */
-static const char *which_arg(const Grad *c, int arg)
-{
-    return c->op.narg > 1 ? op_arg(c->op.kind, arg)->name : NULL;
-}
-
 /* d(arg) = kind(dy) along the same factors: linear ops of one tensor. */
 static void back_along(Grad *c, OpKind kind)
 {
@@ -186,7 +179,8 @@ static void grad_mul(Grad *c)
     for (int arg = 0; arg < 2; arg++) {
         if (!grad_needs(c, arg))
             continue;
-        ValueId d = step(c, OP_mul, step_name(c, arg, "mul"), grad_out(c, 0), c->op.arg[1 - arg], c->op.arg_factor[1 - arg]);
+        ValueId d = step(c, OP_mul, step_name(c, arg, "mul"), grad_out(c, 0), c->op.arg[1 - arg],
+                         c->op.arg_factor[1 - arg]);
         grad_give_summed(c, arg, d, c->op.out_factor[0]);
     }
 }
@@ -492,7 +486,7 @@ static void grad_dispatch(Grad *c)
 {
     if (!grad_needs(c, 0))
         return;
-    OpSpec s = grad_op(c, OP_dispatch_grad, which_arg(c, 0));
+    OpSpec s = grad_op(c, OP_dispatch_grad, NULL);
     add_dy(c, &s);
     add_out(c, &s, 1);
     grad_emit_for(c, &s, 0);

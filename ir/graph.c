@@ -25,10 +25,12 @@ DimId graph_add_dim(Graph *g, const char *name, int64_t extent, Span at)
     return (DimId){g->ndim - 1};
 }
 
-ValueId graph_add_value(Graph *g, const char *path, ValueRole role, DType dtype, uint8_t rank, const DimId *axis, Span at)
+ValueId graph_add_value(Graph *g, const char *path, ValueRole role, DType dtype, uint8_t rank, const DimId *axis,
+                        Span at)
 {
     assert(rank <= MAX_RANK);
-    Value v = {.path = arena_strdup(g->arena, path), .role = role, .dtype = dtype, .rank = rank, .maker = NO_OP, .at = at};
+    Value v = {.path = arena_strdup(g->arena, path), .role = role, .dtype = dtype, .rank = rank, .maker = NO_OP,
+               .at = at};
     for (int i = 0; i < rank; i++)
         v.axis[i] = axis[i];
     PUSH(g->arena, g->value, g->nvalue, v);
@@ -193,7 +195,8 @@ static uint8_t factor_number(const Graph *g, Op *op, Numbering *n, uint32_t labe
     return op->nfactor++;
 }
 
-static void number_axes(const Graph *g, Op *op, Numbering *n, const DimId *axis, int rank, const uint32_t *label, uint8_t *factor)
+static void number_axes(const Graph *g, Op *op, Numbering *n, const DimId *axis, int rank, const uint32_t *label,
+                        uint8_t *factor)
 {
     for (int i = 0; i < MAX_RANK; i++)
         factor[i] = i < rank ? factor_number(g, op, n, label[i], axis[i]) : NO_FACTOR;
@@ -257,7 +260,8 @@ static void roles_from_sides(Op *op)
 static ValueRole result_role(Phase phase)
 {
     static const ValueRole role[] = {
-        [PHASE_BEGIN] = ROLE_STEP, [PHASE_FORWARD] = ROLE_ACTIVATION, [PHASE_BACKWARD] = ROLE_GRADIENT, [PHASE_UPDATE] = ROLE_STEP,
+        [PHASE_BEGIN] = ROLE_STEP, [PHASE_FORWARD] = ROLE_ACTIVATION, [PHASE_BACKWARD] = ROLE_GRADIENT,
+        [PHASE_UPDATE] = ROLE_STEP,
     };
     return role[phase];
 }
@@ -276,7 +280,8 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
 {
     const OpSig *sig = op_sig(s->kind);
     assert(s->narg <= op_narg(s->kind) && s->nout <= sig->nresult + sig->nsaved && s->nout <= MAX_OUTS);
-    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward, .narg = s->narg, .nout = s->nout, .at = s->at};
+    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward,
+             .narg = s->narg, .nout = s->nout, .at = s->at};
     op.key = s->key ? arena_strdup(g->arena, s->key) : op.path;
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);
     memset(op.out_factor, NO_FACTOR, sizeof op.out_factor);
@@ -290,7 +295,8 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
     make_labels(g, s, &labels);
     for (int i = 0; i < s->narg; i++)
         if (has_value(s->arg[i]))
-            number_axes(g, &op, &numbering, value_of(g, s->arg[i])->axis, value_of(g, s->arg[i])->rank, labels.arg[i], op.arg_factor[i]);
+            number_axes(g, &op, &numbering, value_of(g, s->arg[i])->axis, value_of(g, s->arg[i])->rank, labels.arg[i],
+                        op.arg_factor[i]);
     for (int o = 0; o < s->nout; o++)
         number_axes(g, &op, &numbering, s->out[o].axis, s->out[o].rank, labels.out[o], op.out_factor[o]);
     OpId id = {g->nop};

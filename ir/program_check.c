@@ -17,7 +17,8 @@ bool program_is_mapped(const Program *p)
 static void check_buffer(Checker *k, const Program *p, const Buffer *b)
 {
     if (b->bytes < 0 || b->bytes % BUFFER_ALIGN != 0 || b->slots < 1)
-        broken(k, "buffer '%s' has %u slots of %lld bytes, not a multiple of %d", b->name, b->slots, (long long)b->bytes, BUFFER_ALIGN);
+        broken(k, "buffer '%s' has %u slots of %lld bytes, not a multiple of %d", b->name, b->slots,
+               (long long)b->bytes, BUFFER_ALIGN);
     if (b->by_micro && (int64_t)b->slots != p->microbatches)
         broken(k, "buffer '%s' has %u slots for %lld micro-batches", b->name, b->slots, (long long)p->microbatches);
     if (!program_is_mapped(p))
@@ -36,7 +37,8 @@ static bool live_together(const Buffer *a, const Buffer *b)
 
 bool buffers_meet(const Buffer *a, const Buffer *b)
 {
-    return a->part == b->part && a->offset < b->offset + b->bytes * b->slots && b->offset < a->offset + a->bytes * a->slots;
+    return a->part == b->part && a->offset < b->offset + b->bytes * b->slots &&
+        b->offset < a->offset + a->bytes * a->slots;
 }
 
 static void check_overlaps(Checker *k, const Program *p)
@@ -45,7 +47,8 @@ static void check_overlaps(Checker *k, const Program *p)
         for (uint32_t j = 0; j < i; j++) {
             const Buffer *a = &p->buffer[j], *b = &p->buffer[i];
             if (buffers_meet(a, b) && live_together(a, b))
-                broken(k, "buffers '%s' (%lld) and '%s' (%lld) overlap while both live", a->name, (long long)a->offset, b->name, (long long)b->offset);
+                broken(k, "buffers '%s' (%lld) and '%s' (%lld) overlap while both live", a->name,
+                       (long long)a->offset, b->name, (long long)b->offset);
         }
 }
 
@@ -60,13 +63,15 @@ static void check_tensor(Checker *k, const Program *p, uint32_t i)
     }
     const Buffer *b = &p->buffer[t->buffer.i];
     if (t->at < 0 || t->at % dtype_bytes(t->dtype) != 0 || t->at > b->bytes || tensor_bytes(t) > b->bytes - t->at)
-        broken(k, "tensor %u '%s' lies at %lld + %lld in a buffer of %lld bytes", i, t->path, (long long)t->at, (long long)tensor_bytes(t), (long long)b->bytes);
+        broken(k, "tensor %u '%s' lies at %lld + %lld in a buffer of %lld bytes", i, t->path, (long long)t->at,
+               (long long)tensor_bytes(t), (long long)b->bytes);
     for (int x = 0; x < t->rank; x++) {
         const AxisPlace *a = &t->axis[x];
         int64_t parts = a->micro ? p->microbatches : 1;
-        if (a->local < 1 || a->origin < 0 || a->local > a->global || a->origin > a->global - a->local || (a->global - a->origin) / a->local < parts)
-            broken(k, "tensor %u '%s': axis %d holds %lld of %lld from %lld in %lld parts", i, t->path, x, (long long)a->local, (long long)a->global,
-                   (long long)a->origin, (long long)parts);
+        if (a->local < 1 || a->origin < 0 || a->local > a->global || a->origin > a->global - a->local ||
+            (a->global - a->origin) / a->local < parts)
+            broken(k, "tensor %u '%s': axis %d holds %lld of %lld from %lld in %lld parts", i, t->path, x,
+                   (long long)a->local, (long long)a->global, (long long)a->origin, (long long)parts);
     }
 }
 
@@ -85,14 +90,16 @@ static void check_edge(At at, const char *what, int n, TensorId id, const uint8_
     for (int x = 0; x < MAX_RANK; x++) {
         bool axis = x < t->rank, labelled = factor[x] != NO_FACTOR;
         if (axis != labelled || (labelled && factor[x] >= at.in->nfactor))
-            broken(at.k, "instruction %u (%s): axis %d of %s %d has %s", at.i, at.in->path, x, what, n, axis ? "no factor" : "a factor, but is none");
+            broken(at.k, "instruction %u (%s): axis %d of %s %d has %s", at.i, at.in->path, x, what, n,
+                   axis ? "no factor" : "a factor, but is none");
         else if (axis && t->axis[x].local != at.in->extent[factor[x]])
-            broken(at.k, "instruction %u (%s): axis %d of %s %d has %lld elements, expected %lld", at.i, at.in->path, x, what, n,
-                   (long long)t->axis[x].local, (long long)at.in->extent[factor[x]]);
+            broken(at.k, "instruction %u (%s): axis %d of %s %d has %lld elements, expected %lld", at.i, at.in->path,
+                   x, what, n, (long long)t->axis[x].local, (long long)at.in->extent[factor[x]]);
     }
     const Buffer *b = &at.p->buffer[t->buffer.i];
     if (program_is_mapped(at.p) && b->first >= 0 && ((int32_t)at.i < b->first || (int32_t)at.i > b->last))
-        broken(at.k, "instruction %u (%s) uses buffer '%s' outside its life from %d to %d", at.i, at.in->path, b->name, b->first, b->last);
+        broken(at.k, "instruction %u (%s) uses buffer '%s' outside its life from %d to %d", at.i, at.in->path,
+               b->name, b->first, b->last);
 }
 
 static void check_workspace(At at)
@@ -100,7 +107,8 @@ static void check_workspace(At at)
     int64_t need = instr_workspace(at.in, at.p);
     if (!has_tensor(at.in->workspace)) {
         if (program_is_mapped(at.p) && need > 0)
-            broken(at.k, "instruction %u (%s) has no workspace, but needs %lld bytes", at.i, at.in->path, (long long)need);
+            broken(at.k, "instruction %u (%s) has no workspace, but needs %lld bytes", at.i, at.in->path,
+                   (long long)need);
         return;
     }
     if (at.in->workspace.i >= at.p->ntensor || tensor_bytes(&at.p->tensor[at.in->workspace.i]) < need)
@@ -113,7 +121,8 @@ static void check_instr(At at)
     const OpSig *sig = op_sig(in->op);
     int before = at.k->broken, nout = 0;
     if (in->narg > op_narg(in->op) || in->nout > sig->nresult + sig->nsaved || in->nfactor > MAX_FACTORS) {
-        broken(at.k, "instruction %u (%s): too many arguments, results or factors for %s", at.i, in->path, op_info[in->op].name);
+        broken(at.k, "instruction %u (%s): too many arguments, results or factors for %s", at.i, in->path,
+               op_info[in->op].name);
         return;
     }
     for (int a = 0; a < op_narg(in->op); a++) {

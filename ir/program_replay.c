@@ -2,8 +2,9 @@
  *
  * For each slot of each buffer a list of the byte ranges that hold what was
  * written is kept.  Reading a tensor needs its whole range; writing one adds it,
- * and takes it from every other buffer that lies on the same bytes of the map.  So
- * one walk proves that every read has an earlier write, that nothing in between
+ * and takes it from every other buffer that lies on the same bytes of the map.
+ * What one micro-batch wrote into a buffer of values is nothing to another.  So one
+ * walk proves that every read has an earlier write, that nothing in between
  * has overwritten it, and that each gradient is accumulated in every micro-batch.
  *
  * Micro-batches between the second and the last do what the second does, so only
@@ -14,7 +15,7 @@
 #include "ir/program_check.h"
 
 typedef struct Range { int64_t from, to; } Range;
-typedef struct Ranges { Range *r; uint32_t n; } Ranges;         /* sorted, apart from each other */
+typedef struct Ranges { Range *r; uint32_t n, micro; } Ranges;  /* sorted, apart from each other; who wrote */
 
 typedef struct Replay {
     const Program *p;
@@ -56,6 +57,7 @@ static void take_range(Replay *rp, Ranges *s, Range x)
         append(rp, &left, (Range){r.from, r.to < x.from ? r.to : x.from});
         append(rp, &left, (Range){r.from > x.to ? r.from : x.to, r.to});
     }
+    left.micro = s->micro;
     *s = left;
 }
 
@@ -74,6 +76,7 @@ static void add_range(Replay *rp, Ranges *s, Range x)
     append(rp, &all, x);
     for (; i < s->n; i++)
         append(rp, &all, s->r[i]);
+    all.micro = s->micro;
     *s = all;
 }
 
@@ -96,11 +99,20 @@ static Ranges *held_by(const Replay *rp, const Tensor *t)
     return &rp->held[rp->slot0[t->buffer.i] + slot_of(rp, b)];
 }
 
+/* Values of one micro-batch, not kept from one to the next. */
+static bool by_micro(BufferClass c)
+{
+    return c == CLASS_saved || c == CLASS_working || c == CLASS_workspace;
+}
+
 static void read_tensor(Replay *rp, uint32_t i, TensorId id)
 {
     const Tensor *t = &rp->p->tensor[id.i];
-    if (!holds(held_by(rp, t), range_of(t)))
-        broken(rp->k, "instruction %u (%s) reads '%s', which nothing wrote or something overwrote", i, rp->p->instr[i].path, t->path);
+    const Ranges *held = held_by(rp, t);
+    bool stale = by_micro(rp->p->buffer[t->buffer.i].cls) && held->micro != rp->micro;
+    if (stale || !holds(held, range_of(t)))
+        broken(rp->k, "instruction %u (%s) reads '%s', which nothing wrote or something overwrote", i,
+               rp->p->instr[i].path, t->path);
 }
 
 /* What lies under the bytes [from, to) of the map is no longer what it was. */
@@ -133,7 +145,11 @@ static void write_tensor(Replay *rp, TensorId id)
     Range x = range_of(t);
     for (uint32_t m = 0; m < rp->nmeets[t->buffer.i]; m++)
         overwrite(rp, rp->meets[t->buffer.i][m], (Range){base + x.from, base + x.to});
-    add_range(rp, held_by(rp, t), x);
+    Ranges *held = held_by(rp, t);
+    if (by_micro(b->cls) && held->micro != rp->micro)
+        held->n = 0;
+    held->micro = rp->micro;
+    add_range(rp, held, x);
     if (b->cls == CLASS_gradients)
         mark_gradients(rp, t);
 }

@@ -163,7 +163,8 @@ void program_print(FILE *f, const Program *p)
     for (uint32_t i = 0; i < p->ninstr; i++)
         print_instr(f, p, i);
     for (uint32_t i = 0; i < p->nproc; i++)
-        fprintf(f, "proc id=%u kind=%s chunk=%u first=%u end=%u\n", i, proc_name(p->proc[i].kind), p->proc[i].chunk, p->proc[i].first, p->proc[i].end);
+        fprintf(f, "proc id=%u kind=%s chunk=%u first=%u end=%u\n", i, proc_name(p->proc[i].kind), p->proc[i].chunk,
+                p->proc[i].first, p->proc[i].end);
     for (uint32_t i = 0; i < p->ncall; i++)
         fprintf(f, "call proc=%u micro=%u slot=%u\n", p->call[i].proc, p->call[i].micro, p->call[i].slot);
     for (uint32_t i = 0; i < p->ninput; i++) {

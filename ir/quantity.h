@@ -3,7 +3,9 @@
 /* Quantities as the language writes them: "80 GB", "2 GiB", "1.9 us". */
 #include <stdio.h>
 
-typedef enum QuantityKind { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_FLOP, QUANTITY_FLOP_PER_S, QUANTITY_SECONDS } QuantityKind;
+typedef enum QuantityKind {
+    QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_FLOP, QUANTITY_FLOP_PER_S, QUANTITY_SECONDS
+} QuantityKind;
 
 /* The shortest text that the frontend reads as exactly this number. */
 void quantity_put(FILE *, double, QuantityKind);

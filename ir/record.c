@@ -118,6 +118,7 @@ Status records_open(Records *r, Arena *a, FILE *in, const char *name, FILE *err,
         return ERR_IO;
     }
     const char *want = arena_printf(a, "%s %d", kind, version), *line = next_line(r);
+    r->line = 1;
     if (!line || strcmp(line, want) != 0)
         record_fail(r, "expected '%s' in line 1, found '%.40s'", want, line ? line : "");
     return r->failed ? ERR_REJECT : OK;
@@ -270,7 +271,8 @@ int64_t record_item_int(Records *r, const char *key, const char *item, int64_t l
     long long v = strtoll(item, &end, 10);
     if (*item && !*end && !errno && v >= lo && v <= hi)
         return v;
-    record_fail(r, "%s: '%s' must be an integer from %lld to %lld, found '%.30s'", r->tag, key, (long long)lo, (long long)hi, item);
+    record_fail(r, "%s: '%s' must be an integer from %lld to %lld, found '%.30s'", r->tag, key,
+                (long long)lo, (long long)hi, item);
     return lo;
 }
 
@@ -350,7 +352,8 @@ int record_items(Records *r, const char *key, char *text, char **item, int max)
             continue;
         }
         if (!*p || n == max || (closes && p[1])) {
-            record_fail(r, n == max ? "%s: '%s' has more than %d items" : "%s: the list of '%s' does not end", r->tag, key, max);
+            record_fail(r, n == max ? "%s: '%s' has more than %d items" : "%s: the list of '%s' does not end", r->tag,
+                        key, max);
             return 0;
         }
         *p = 0;

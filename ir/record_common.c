@@ -17,7 +17,8 @@ const char *op_name_at(unsigned i)
 
 const char *value_role_name(unsigned i)
 {
-    static const char *const name[VALUE_ROLES] = {"input", "weight", "activation", "gradient", "weight_gradient", "step"};
+    static const char *const name[VALUE_ROLES] = {"input", "weight", "activation", "gradient", "weight_gradient",
+                                                  "step"};
     return name[i];
 }
 
@@ -25,7 +26,8 @@ const char *value_role_name(unsigned i)
 
 void record_put_precision(FILE *f, const Precision *p)
 {
-    fprintf(f, "precision compute=%s weights=%s grads=%s master=%s reduce=%s\n", dtype_name(p->compute), dtype_name(p->weights),
+    fprintf(f, "precision compute=%s weights=%s grads=%s master=%s reduce=%s\n", dtype_name(p->compute),
+            dtype_name(p->weights),
             dtype_name(p->grads), dtype_name(p->master), dtype_name(p->reduce));
 }
 
@@ -36,7 +38,11 @@ static DType get_dtype(Records *r, const char *key)
 
 void record_get_precision(Records *r, Precision *p)
 {
-    *p = (Precision){get_dtype(r, "compute"), get_dtype(r, "weights"), get_dtype(r, "grads"), get_dtype(r, "master"), get_dtype(r, "reduce")};
+    p->compute = get_dtype(r, "compute");
+    p->weights = get_dtype(r, "weights");
+    p->grads = get_dtype(r, "grads");
+    p->master = get_dtype(r, "master");
+    p->reduce = get_dtype(r, "reduce");
 }
 
 /* ---- optimizer ---- */

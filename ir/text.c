@@ -185,7 +185,8 @@ static void set_makers(Records *r, Graph *g, const Op *op)
 {
     for (int o = 0; o < op->nout && !r->failed; o++) {
         if (!has_value(op->out[o]) || has_op(value_of(g, op->out[o])->maker))
-            record_fail(r, "op: result %d of '%s' is %s", o, op->path, has_value(op->out[o]) ? "made twice" : "missing");
+            record_fail(r, "op: result %d of '%s' is %s", o, op->path,
+                        has_value(op->out[o]) ? "made twice" : "missing");
         else
             value_of(g, op->out[o])->maker.i = g->nop;
     }
@@ -238,8 +239,9 @@ static void read_optimizer(Records *r, Graph *g)
 }
 
 static const struct { const char *tag; void (*read)(Records *, Graph *); } readers[] = {
-    {"model", read_model}, {"precision", read_precision}, {"optimizer", read_optimizer}, {"override", read_override}, {"dim", read_dim},
-    {"value", read_value}, {"op", read_op},               {"weight", read_weight},       {"output", read_output},
+    {"model", read_model}, {"precision", read_precision}, {"optimizer", read_optimizer},
+    {"override", read_override}, {"dim", read_dim}, {"value", read_value}, {"op", read_op}, {"weight", read_weight},
+    {"output", read_output},
 };
 
 Status graph_read(Arena *a, FILE *in, const char *name, FILE *err, Graph **out)

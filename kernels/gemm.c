@@ -1,4 +1,4 @@
-/* Matrices: the team cuts C into a grid of parts, and every worker calls the
+/* Matrices.  f32: the team cuts C into a grid of parts, and every worker calls the
  * provider on its part.  oneDNN would start an OpenMP team of its own, so each
  * thread that calls it first asks OpenMP for one thread; OpenBLAS is the serial
  * build, or, where the OpenMP build is installed, obeys the same request. */
@@ -7,21 +7,18 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/kernel.h"
 
 /* Parts are multiples of the providers' register tiles (AVX2: 4 x 24 in rows and
- * columns, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
-enum { ROW_GRAIN = 8, COLUMN_GRAIN = 48 };
+ * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
+enum { ROW_GRAIN = 24, COLUMN_GRAIN = 48 };
 
-enum { BLAS_ROWS = 512 };             /* from here on oneDNN has enough rows */
-
-/* BLAS counts in int. */
-static bool fits_blas(const Gemm *g)
-{
-    return g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX;
-}
+/* Rows and depths worth the copies of multiply.c, and rows from which oneDNN does better. */
+enum { OWN_ROWS = 48, OWN_END = 512, OWN_DEPTH = 32 };
 
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
@@ -100,15 +97,16 @@ static void scale_f64(const Gemm *g, double *c)
             c[i * g->ldc + j] = g->beta == 0 ? 0 : g->beta * c[i * g->ldc + j];
 }
 
-/* With AVX2, oneDNN is slow where few rows meet a matrix of weights and OpenBLAS is
- * not (bench/peer_gemm, GPT-2 at 256 tokens: 1.0 to 1.4 times); at products of A
- * transposed, at many rows and with AVX-512 oneDNN is the faster one. */
-static bool blas_wins(const Gemm *g)
+/* Where oneDNN is slow and ours is not: AVX2, up to a few hundred rows, and a matrix of
+ * weights wider than it is deep (GPT-2 at 256 tokens, mlp.up forward and mlp.down's
+ * input gradient: 1.2 to 1.4 times; bench/peer_gemm).  OpenBLAS would do as well, but
+ * its serial build cannot be called by two threads at once. */
+static bool own_wins(const Gemm *g)
 {
     static _Thread_local Isa isa = ISA_REF;
     if (isa == ISA_REF)
         isa = isa_best();
-    return isa == ISA_V3 && !g->ta && g->m < BLAS_ROWS && fits_blas(g);
+    return isa == ISA_V3 && !g->ta && g->m >= OWN_ROWS && g->m < OWN_END && g->n > g->k && g->k >= OWN_DEPTH;
 }
 
 static void part_f32(void *ctx, int worker, int nworker)
@@ -125,36 +123,30 @@ static void part_f32(void *ctx, int worker, int nworker)
         return;
     }
     const float *a = (const float *)j->a + p.a, *b = (const float *)j->b + p.b;
-    work_alone();
-    if (blas_wins(g)) {
-        cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
-                    (int)g->k, (float)g->alpha, a, (int)g->lda, b, (int)g->ldb, (float)g->beta, c, (int)g->ldc);
+    if (own_wins(g)) {
+        multiply_f32_v3(g, a, b, c);
         return;
     }
+    work_alone();
     dnnl_status_t s = dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha,
                                  a, g->lda, b, g->ldb, (float)g->beta, c, g->ldc);
     assert(s == dnnl_success && "dnnl_sgemm rejected its arguments");
     (void)s;
 }
 
-static void part_f64(void *ctx, int worker, int nworker)
+/* Debian's serial OpenBLAS has one packing buffer for the whole process and no lock
+ * around it: two threads in dgemm at once get wrong numbers.  f64 serves tests, so
+ * one thread at a time is fast enough. */
+static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void call_dgemm(const Gemm *g, const double *a, const double *b, double *c)
 {
-    (void)nworker;
-    const Job *j = ctx;
-    Part p = part_of(j, worker);
-    const Gemm *g = &p.g;
-    if (g->m == 0 || g->n == 0)
-        return;
-    double *c = (double *)j->c + p.c;
-    if (g->k == 0) {
-        scale_f64(g, c);
-        return;
-    }
+    assert(g->m <= INT_MAX && g->n <= INT_MAX && g->k <= INT_MAX && g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
     work_alone();
-    assert(fits_blas(g));
-    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
-                (int)g->m, (int)g->n, (int)g->k, g->alpha, (const double *)j->a + p.a, (int)g->lda,
-                (const double *)j->b + p.b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    pthread_mutex_lock(&blas_lock);
+    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                (int)g->k, g->alpha, a, (int)g->lda, b, (int)g->ldb, g->beta, c, (int)g->ldc);
+    pthread_mutex_unlock(&blas_lock);
 }
 
 static void run(Team *team, Job *j, TeamFn part)
@@ -183,9 +175,14 @@ void gemm_f32(Team *team, const Gemm *g, const float *a, const float *b, float *
 
 void gemm_f64(Team *team, const Gemm *g, const double *a, const double *b, double *c)
 {
+    (void)team;
     check(g);
-    Job j = {.g = g, .a = a, .b = b, .c = c, .rows = 1, .columns = 1};
-    run(team, &j, part_f64);
+    if (g->m == 0 || g->n == 0)
+        return;
+    if (g->k == 0)
+        scale_f64(g, c);
+    else
+        call_dgemm(g, a, b, c);
 }
 
 const char *gemm_providers(void)
@@ -194,6 +191,6 @@ const char *gemm_providers(void)
     const dnnl_version_t *d = dnnl_version();
     char blas[32] = "?";
     sscanf(openblas_get_config(), "OpenBLAS %31s", blas);
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32), OpenBLAS %s (f32, f64)", d->major, d->minor, d->patch, blas);
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32), OpenBLAS %s (f64)", d->major, d->minor, d->patch, blas);
     return text;
 }

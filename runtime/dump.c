@@ -18,6 +18,13 @@ static bool in_steps(const Program *p, const Proc *proc)
     return !trains(p) || proc->kind != PROC_evaluate;
 }
 
+/* Whether result `out` of an instruction makes its tensor, instead of adding to what
+ * is there and so making another value in the same memory. */
+static bool makes(const Instr *in, uint32_t out)
+{
+    return has_tensor(in->out[out]) && !(in->acc == ACC_YES && (in->acc_out >> out & 1));
+}
+
 /* The tensor that a step's instructions make under a path; NO_TENSOR: none does. */
 static TensorId find_made(const Program *p, const char *path)
 {
@@ -25,7 +32,7 @@ static TensorId find_made(const Program *p, const char *path)
         for (uint32_t k = p->proc[i].first; in_steps(p, &p->proc[i]) && k < p->proc[i].end; k++)
             for (uint32_t o = 0; o < p->instr[k].nout; o++) {
                 TensorId t = p->instr[k].out[o];
-                if (has_tensor(t) && strcmp(p->tensor[t.i].path, path) == 0)
+                if (makes(&p->instr[k], o) && strcmp(p->tensor[t.i].path, path) == 0)
                     return t;
             }
     return NO_TENSOR;
@@ -62,7 +69,7 @@ static void add_item(Arena *a, DumpSpec *d, DumpItem item)
 
 /* Copy the tensor whenever it is made.  Micro-batches are laid end to end, so one
  * that is cut must be cut along its first axis. */
-static Status watch(Arena *a, Rank *r, DumpSpec *d, const char *name, TensorId id)
+static Status watch(Arena *a, Rank *r, DumpSpec *d, const char *name, TensorId id, bool sum)
 {
     const Tensor *t = &r->program->tensor[id.i];
     for (uint32_t i = 1; i < t->rank; i++)
@@ -71,7 +78,7 @@ static Status watch(Arena *a, Rank *r, DumpSpec *d, const char *name, TensorId i
                     "plan with 'microbatches = 1'\n", d->kind);
             return ERR_REJECT;
         }
-    Watch w = {.tensor = id, .to = arena_alloc(a, (size_t)global_bytes(t))};
+    Watch w = {.tensor = id, .sum = sum, .to = arena_alloc(a, (size_t)global_bytes(t))};
     PUSH(a, r->watch, r->nwatch, w);
     add_item(a, d, (DumpItem){name, id, w.to});
     return OK;
@@ -82,7 +89,7 @@ static Status add_gradient(Arena *a, Rank *r, DumpSpec *d, const char *name, con
     if (!has_tensor(s->gradient))
         return OK;
     if (is_made(r->program, s->gradient))
-        return watch(a, r, d, name, s->gradient);
+        return watch(a, r, d, name, s->gradient, true);
     if (!lives_on(r->program, s->gradient)) {
         fprintf(stderr, "error: --dump '%s': the program does not keep the gradient of '%s'\n", d->kind, s->path);
         return ERR_REJECT;
@@ -109,26 +116,42 @@ static void add_states(Arena *a, const Rank *r, DumpSpec *d, StateKind kind, con
 
 /* ---- paths ---- */
 
-static Status unknown_path(Arena *a, const Program *p, const DumpSpec *d)
+static const char *nearest_path(Arena *a, const Program *p, const char *path)
 {
     const char **pool = NULL;
     uint32_t n = 0;
-    bool placed = false;
-    for (uint32_t i = 0; i < p->ntensor; i++) {
-        placed = placed || strcmp(p->tensor[i].path, d->kind) == 0;
+    for (uint32_t i = 0; i < p->ntensor; i++)
         if (has_tensor(find_made(p, p->tensor[i].path)))
             PUSH(a, pool, n, p->tensor[i].path);
-    }
     for (uint32_t i = 0; i < p->nstate; i++)
         PUSH(a, pool, n, p->state[i].path);
-    const char *near = nearest_name(d->kind, pool, n);
-    if (placed)
-        fprintf(stderr, "error: --dump '%s': no instruction of the program stores this value: it is fused into the one that reads it, or is "
-                "another view of one; 'pplan dump PLAN --program' lists what is stored\n", d->kind);
+    return nearest_name(path, pool, n);
+}
+
+static bool is_placed(const Program *p, const char *path)
+{
+    for (uint32_t i = 0; i < p->ntensor; i++)
+        if (strcmp(p->tensor[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static Status unknown_path(Arena *a, const Program *p, const DumpSpec *d)
+{
+    static const char list[] = "'pplan dump PLAN --program' lists what is stored";
+    if (is_placed(p, d->kind)) {
+        fprintf(stderr, "error: --dump '%s': no instruction of the program stores this value by itself: it is fused into another, added into "
+                "another's memory, or another view of one; %s\n", d->kind, list);
+        return ERR_USAGE;
+    }
+    const char *near = nearest_path(a, p, d->kind);
+    fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores; ", d->kind);
+    if (near)
+        fprintf(stderr, "did you mean '%s'?\n", near);
+    else if (p->noutput)
+        fprintf(stderr, "the first of its outputs is '%s'\n", p->tensor[p->output[0].i].path);
     else
-        fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores"
-                "%s%s%s\n", d->kind, near ? "; did you mean '" : " ('pplan dump PLAN --program' lists them)", near ? near : "",
-                near ? "'?" : "");
+        fprintf(stderr, "%s\n", list);
     return ERR_USAGE;
 }
 
@@ -153,7 +176,7 @@ static Status add_path(Arena *a, Rank *r, DumpSpec *d)
             return OK;
         }
     TensorId t = find_made(p, d->kind);
-    return has_tensor(t) ? watch(a, r, d, d->kind, t) : unknown_path(a, p, d);
+    return has_tensor(t) ? watch(a, r, d, d->kind, t, false) : unknown_path(a, p, d);
 }
 
 /* ---- preparing ---- */
@@ -180,6 +203,8 @@ static Status find_items(Arena *a, Rank *r, DumpSpec *d, DumpWhen *when)
 static Status prepare_one(Arena *a, Rank *r, DumpSpec *d, int64_t first, int64_t last)
 {
     DumpWhen when;
+    d->item = NULL;
+    d->nitem = 0;
     TRY(find_items(a, r, d, &when));
     if (d->nitem == 0 && strcmp(d->kind, "samples") != 0) {
         fprintf(stderr, "error: --dump '%s': the program has none\n", d->kind);

@@ -149,7 +149,8 @@ static void copy_watched(const Rank *r, const KCall *c)
     for (uint32_t k = 0; k < c->in->nout; k++)
         for (uint32_t w = 0; w < r->nwatch; w++) {
             const Watch *watch = &r->watch[w];
-            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i)
+            bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || (added_to && !watch->sum))
                 continue;
             const Tensor *t = c->outt[k];
             int64_t bytes = tensor_bytes(t);

@@ -21,6 +21,8 @@ static void catch_signals(void)
     struct sigaction act = {.sa_handler = want_stop, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
+    signal(SIGXFSZ, SIG_IGN);                        /* a file too large, a pipe nobody reads: */
+    signal(SIGPIPE, SIG_IGN);                        /* the write fails, and says so */
 }
 
 /* A test that watches the run preloads a library with this function. */
@@ -139,6 +141,16 @@ static Status check_options(const Program *p, const RunOptions *o)
     return o->log ? no_effect("--log", why) : OK;
 }
 
+static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *out)
+{
+    *out = p->optimizer;
+    TRY(settings_apply(out, o->set, o->nset));
+    if (out->momentum == 0 || p->optimizer.momentum != 0)
+        return OK;
+    fprintf(stderr, "error: --set momentum=%g: the plan has no memory for it; give the model a momentum and plan again\n", out->momentum);
+    return ERR_REJECT;
+}
+
 /* A resumed run goes on with its own seed. */
 static Status find_resume(Run *r, Progress *at, const char **folder)
 {
@@ -186,11 +198,11 @@ static Status start(Run *r)
 {
     const RunOptions *o = r->o;
     const Program *p = r->program;
-    Optimizer optimizer = p->optimizer;
+    Optimizer optimizer;
     Progress at = {0};
     const char *folder;
     TRY(check_options(p, o));
-    TRY(settings_apply(&optimizer, o->set, o->nset));
+    TRY(apply_settings(p, o, &optimizer));
     if (o->save)
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
     TRY(find_resume(r, &at, &folder));

@@ -41,8 +41,10 @@ typedef struct Rank {
     struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
 } Rank;
 
-/* A value to be copied out whenever it is made: `to` takes the whole global tensor. */
-typedef struct Watch { TensorId tensor; char *to; } Watch;
+/* A value to be copied out whenever it is made: `to` takes the whole global tensor.
+ * What is added to a value afterwards makes another one in its memory, but a sum
+ * (a weight's gradient) is complete only then. */
+typedef struct Watch { TensorId tensor; bool sum; char *to; } Watch;
 
 /* Map memory, find kernels, start the team, warm the kernels' libraries at the
  * program's shapes.  An op without a kernel is ERR_REJECT, named. */

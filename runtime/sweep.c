@@ -76,6 +76,15 @@ static Status sweep(Run *r, const Data *data, uint32_t proc, int64_t first, int6
     return OK;
 }
 
+/* Labels are counted first, then all samples go forward. */
+static Status forward(Run *r, const Data *data, int64_t first, int64_t n, bool apart)
+{
+    uint32_t begin = find_proc(r->program, PROC_begin);
+    if (begin < r->program->nproc)
+        TRY(sweep(r, data, begin, first, n, apart));
+    return sweep(r, data, forward_proc(r->program), first, n, apart);
+}
+
 /* ---- evaluation: one accumulation window over the whole held-out set ---- */
 
 Status run_plan_evaluation(Run *r)
@@ -97,10 +106,7 @@ Status run_plan_evaluation(Run *r)
 Status run_evaluate(Run *r, int64_t step)
 {
     const Program *p = r->program;
-    uint32_t begin = find_proc(p, PROC_begin);
-    if (begin < p->nproc)
-        TRY(sweep(r, r->eval, begin, 0, r->eval_samples, false));
-    TRY(sweep(r, r->eval, forward_proc(p), 0, r->eval_samples, false));
+    TRY(forward(r, r->eval, 0, r->eval_samples, false));
     double loss = rank_scalar(&r->rank, p->loss);
     if (isfinite(loss))
         return log_eval(&r->log, step, loss);
@@ -124,9 +130,10 @@ Status run_forward(Run *r)
 {
     const Program *p = r->program;
     double start = seconds_now();
+    TRY(run_dump(r, 0, 0, p->batch));
     for (int64_t step = 1; step <= r->steps; step++) {
         int64_t left = data_samples(r->train) - r->samples, n = left >= 0 && left < p->batch ? left : p->batch;
-        TRY(sweep(r, r->train, forward_proc(p), r->samples, n, true));
+        TRY(forward(r, r->train, r->samples, n, true));
         TRY(run_dump(r, step, r->samples, n));
         r->samples += n;
     }

@@ -3,7 +3,7 @@
 # all cores, one line per test, failures with their output, and a closing line.
 #
 #   unit/NAME      a program of tests/unit (or tests/ops); each of its cmocka tests counts
-#   script/NAME    tests/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
+#   script/NAME    tests/NAME.sh, tests/run/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
 #   golden/FILE    a case below tests/golden, once per build (see one.sh)
 #
 # UPDATE=1 rewrites the .expect files instead of comparing with them.
@@ -21,7 +21,7 @@ variants=asan
 
 scripts() {
     local f
-    for f in "$TESTS"/*.sh ${CHECK_ALL:+"$TESTS"/slow/*.sh}; do
+    for f in "$TESTS"/*.sh "$TESTS"/run/*.sh ${CHECK_ALL:+"$TESTS"/slow/*.sh}; do
         case ${f##*/} in run.sh | one.sh | '*.sh') ;; *) echo "script ${f#"$TESTS"/}" ;; esac
     done
 }

@@ -12,6 +12,12 @@
 #include "kernels/cpu/cpu.def"
 #undef CPU
 
+/* The calling thread's own product of two matrices, none of its extents 0: gemm()
+ * takes it where it beats the library. */
+void multiply_f32_v2(const Gemm *, const float *a, const float *b, float *c);
+void multiply_f32_v3(const Gemm *, const float *a, const float *b, float *c);
+void multiply_f32_v4(const Gemm *, const float *a, const float *b, float *c);
+
 /* CPU_KERNEL(gelu, f32) { ... } defines gelu_f32_v3(c) when ISA is v3. */
 #define CPU_PASTE_(op, real, isa) op##_##real##_##isa
 #define CPU_PASTE(op, real, isa)  CPU_PASTE_(op, real, isa)

@@ -3,7 +3,7 @@
 /* Cases: small graphs, each around one op with one choice of attributes.  The test
  * of gradients differentiates them; the test of kernels compares the forms of every
  * op that appears in them. */
-#include "ir/graph.h"
+#include "tests/ops/eval.h"
 
 typedef struct Fill { double lo, hi; } Fill;         /* range of a value's random numbers */
 
@@ -29,5 +29,8 @@ extern const int  ncases;
 /* The case's graph.  With `loss`, a weighted sum of the result is its loss; all
  * inputs of reals are weights, so each gets a gradient. */
 Maker case_make(Arena *, const Case *, int scale, DType real, bool loss);
+
+/* Fill everything given from outside with the case's random numbers. */
+void case_fill(const Maker *, Eval *);
 
 #endif

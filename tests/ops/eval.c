@@ -18,18 +18,24 @@ static Tensor tensor_of(const Graph *g, ValueId v)
     return t;
 }
 
+void *eval_array(size_t bytes)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, BUFFER_ALIGN, bytes ? bytes : 1) != 0)
+        abort();
+    memset(p, 0x7f, bytes);
+    return p;
+}
+
 Eval *eval_new(Graph *g, DType compute, Isa isa, Team *team)
 {
     Eval *e = calloc(1, sizeof *e);
     *e = (Eval){.g = g, .program = program_new(g->arena), .compute = compute, .isa = isa, .team = team};
     e->step = (KStep){.seed = 1234567, .step = 3, .first = true, .lr = 1e-2, .optimizer = &g->optimizer};
-    e->program->threads = team_size(team);
     e->data = calloc(g->nvalue + 1, sizeof *e->data);
     for (uint32_t v = 0; v < g->nvalue; v++) {
         program_add_tensor(e->program, tensor_of(g, (ValueId){v}));
-        size_t bytes = (size_t)tensor_bytes(&e->program->tensor[v]);
-        e->data[v] = aligned_alloc(BUFFER_ALIGN, (bytes + BUFFER_ALIGN) / BUFFER_ALIGN * BUFFER_ALIGN);
-        memset(e->data[v], 0x7f, bytes);
+        e->data[v] = eval_array(eval_bytes(e, (ValueId){v}));
     }
     return e;
 }
@@ -59,36 +65,43 @@ static Instr instr_of(const Graph *g, const Op *op)
     return in;
 }
 
-static void call(Eval *e, const Instr *in)
+static void call(Eval *e, const Instr *in, const Trial *how)
 {
-    KCall c = {.in = in, .step = &e->step, .team = e->team};
+    KCall c = {.in = in, .step = &e->step, .team = how->team};
     for (int i = 0; i < in->narg; i++)
         if (has_tensor(in->arg[i])) {
             c.argt[i] = &e->program->tensor[in->arg[i].i];
-            c.arg[i] = e->data[in->arg[i].i];
+            c.arg[i] = how->arg[i] ? how->arg[i] : e->data[in->arg[i].i];
         }
     for (int i = 0; i < in->nout; i++)
         if (has_tensor(in->out[i])) {
             c.outt[i] = &e->program->tensor[in->out[i].i];
-            c.out[i] = e->data[in->out[i].i];
+            c.out[i] = how->out[i] ? how->out[i] : e->data[in->out[i].i];
         }
-    c.work = malloc((size_t)instr_workspace(in, e->program) + 1);
-    Kernel k = kernel_find(in->op, e->compute, e->isa);
+    c.work = eval_array((size_t)instr_workspace(in, e->program));
+    Kernel k = kernel_find(in->op, e->compute, how->isa);
     assert(k);
     k(&c);
     free(c.work);
+}
+
+void eval_trial(Eval *e, OpId id, const Trial *how)
+{
+    Instr in = instr_of(e->g, op_of(e->g, id));
+    in.acc = how->acc;
+    in.acc_out = how->acc_out;
+    e->program->threads = team_size(how->team);
+    call(e, &in, how);
 }
 
 void eval_op(Eval *e, OpId id)
 {
     const Op *op = op_of(e->g, id);
     if (op_info[op->kind].flags & OPF_VIEW) {
-        const Tensor *t = &e->program->tensor[op->out[0].i];
-        memcpy(e->data[op->out[0].i], e->data[op->arg[0].i], (size_t)tensor_bytes(t));
+        memcpy(e->data[op->out[0].i], e->data[op->arg[0].i], eval_bytes(e, op->out[0]));
         return;
     }
-    Instr in = instr_of(e->g, op);
-    call(e, &in);
+    eval_trial(e, id, &(Trial){.isa = e->isa, .team = e->team});
 }
 
 void eval_phase(Eval *e, Phase phase)
@@ -98,9 +111,19 @@ void eval_phase(Eval *e, Phase phase)
             eval_op(e, (OpId){i});
 }
 
+size_t eval_bytes(const Eval *e, ValueId v)
+{
+    return (size_t)tensor_bytes(&e->program->tensor[v.i]);
+}
+
+double eval_get_from(const Eval *e, ValueId v, const void *data, int64_t i)
+{
+    return real_at(&e->program->tensor[v.i], data, i);
+}
+
 double eval_get(const Eval *e, ValueId v, int64_t i)
 {
-    return real_at(&e->program->tensor[v.i], e->data[v.i], i);
+    return eval_get_from(e, v, e->data[v.i], i);
 }
 
 void eval_set(Eval *e, ValueId v, int64_t i, double x)

@@ -24,8 +24,23 @@ void  eval_free(Eval *);
 void  eval_op(Eval *, OpId);
 void  eval_phase(Eval *, Phase);
 
+/* Run one op in another way: other memory, another kernel, adding to its results. */
+typedef struct Trial {
+    Isa   isa;
+    Team *team;
+    void *arg[MAX_ARGS], *out[MAX_OUTS];             /* NULL: the Eval's */
+    Accumulate acc;
+    uint8_t    acc_out;
+} Trial;
+void  eval_trial(Eval *, OpId, const Trial *);
+
+size_t eval_bytes(const Eval *, ValueId);
 /* Elements as doubles, whatever the dtype. */
 double eval_get(const Eval *, ValueId, int64_t i);
+double eval_get_from(const Eval *, ValueId, const void *data, int64_t i);
 void   eval_set(Eval *, ValueId, int64_t i, double);
+
+/* An array of its own for one value: nothing beside it may be touched. */
+void *eval_array(size_t bytes);
 
 #endif

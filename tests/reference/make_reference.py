@@ -145,11 +145,11 @@ def vanishes(path):
     return path.endswith("attn.k.b")
 
 
-def train(model):
-    """Yields (step, loss, gradient norm before clipping, gradients); weights are in the last item after the last step."""
+def train(model, repeated=False):
+    """Yields (step, loss, gradient norm before clipping, gradients, weights after the step); repeated: the first batch always."""
     weights, optimizer = initial_weights(model), rules.AdamW(**HYPER)
     for step in range(1, STEPS + 1):
-        loss, grads = gradients(model, weights, *batch(step))
+        loss, grads = gradients(model, weights, *batch(1 if repeated else step))
         norm = optimizer.step(weights, grads)
         yield step, loss, norm, grads, weights
 
@@ -161,6 +161,7 @@ def write_model(model):
     out.comment("tokens[k] = (7*k*k + 3*k + k/5) %% %d; sample i = tokens[i*seq .. i*seq+seq], labels = the next tokens;" % VOCAB)
     out.comment("step t takes samples (t-1)*batch .. t*batch-1, in order. Loss: mean over the labels of the batch.")
     out.comment("norm: L2 norm of all gradients before clipping; grad: gradients of step 1 before clipping.")
+    out.comment("repeated: the same from the start, but every step takes the samples of step 1, so that their order does not matter.")
     out.comment("vanishes=1: zero in exact arithmetic; compare with the global norm, and not the weight after training.")
     out.add("model", layers=model.layers, **model.dims)
     out.add("train", seed=SEED, steps=STEPS, optimizer="adamw", **{k: records.number(v) for k, v in HYPER.items()})
@@ -178,10 +179,17 @@ def write_model(model):
         out.add("norm", step=step, value=records.number(norm))
     for path, g in first.items():
         out.tensor("grad", g, step=1, path=path, vanishes=int(vanishes(path)))
-    for path, a in weights.items():
-        out.add("weight", step=STEPS, path=path, vanishes=int(vanishes(path)), shape=records.integers(a.shape),
-                norm=records.number(records.norm(a)), first=records.numbers(a.ravel()[:4]))
+    write_weights(out, "weight", weights)
+    for step, loss, norm, _, weights in train(model, repeated=True):
+        out.add("repeated", step=step, loss=records.number(loss), norm=records.number(norm))
+    write_weights(out, "repeated_weight", weights)
     out.write(os.path.join(HERE, model.name + ".txt"))
+
+
+def write_weights(out, record, weights):
+    for path, a in weights.items():
+        out.add(record, step=STEPS, path=path, vanishes=int(vanishes(path)), shape=records.integers(a.shape),
+                norm=records.number(records.norm(a)), first=records.numbers(a.ravel()[:4]))
 
 
 def write_initialisers():
@@ -300,8 +308,9 @@ def check_gradients(model):
 def check_training(model):
     """Ten steps of torch.optim.AdamW with its own parameter groups give the same losses and weights."""
     w = {path: torch.tensor(a, requires_grad=True) for path, a in initial_weights(model).items()}
-    groups = [dict(params=[t for t in w.values() if t.dim() >= 2], weight_decay=HYPER["weight_decay"]),
-              dict(params=[t for t in w.values() if t.dim() < 2], weight_decay=0.0)]
+    plain = lambda path: path.endswith(".b") or "norm" in path or ".ln" in path or path.startswith("ln")
+    groups = [dict(params=[t for path, t in w.items() if not plain(path)], weight_decay=HYPER["weight_decay"]),
+              dict(params=[t for path, t in w.items() if plain(path)], weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=HYPER["lr"], betas=(HYPER["beta1"], HYPER["beta2"]), eps=HYPER["eps"])
     worst = 0.0
     for step, loss, norm, _, weights in train(model):

@@ -76,6 +76,11 @@ def symmetric(bound):
     return -bound, bound
 
 
+def decays(path, w):
+    """Matrices and tables do; norms and biases do not, also a bias over two axes (attn.q.b[heads, head_dim])."""
+    return w.ndim >= 2 and not path.endswith(".b")
+
+
 class AdamW:
     """Decoupled decay, bias-corrected moments; one clip factor min(1, clip / norm) for all weights."""
 
@@ -94,7 +99,7 @@ class AdamW:
             g = grads[name] * scale
             m = self.m[name] = self.beta1 * self.m.get(name, 0.0) + (1.0 - self.beta1) * g
             v = self.v[name] = self.beta2 * self.v.get(name, 0.0) + (1.0 - self.beta2) * g * g
-            decay = self.weight_decay if w.ndim >= 2 else 0.0     # norms and biases do not decay
+            decay = self.weight_decay if decays(name, w) else 0.0
             w -= self.lr * (m / c1 / (np.sqrt(v / c2) + self.eps) + decay * w)
         return norm
 

@@ -3,6 +3,7 @@
 /* Run a Program with the plain kernels in one thread, on a map that starts as
  * zeros, and spoil every buffer as soon as its lifetime ends: a wrong lifetime or
  * offset shows up as NaN in the loss. */
+#include "base/text.h"
 #include "kernels/kernel.h"
 #include "tests/unit/lowering.h"
 

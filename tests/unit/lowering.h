@@ -278,11 +278,19 @@ static inline void llama(Build *b, Sizes z)
 
 /* ---- lowering ---- */
 
+static inline void check_pass(void *ctx, const char *pass, const Program *p)
+{
+    (void)ctx;
+    if (program_check(p, stderr) > 0)
+        fail_msg("the program is broken after %s", pass);
+}
+
 static inline Program *lower_to(Build *b, int64_t microbatches, Status want)
 {
     Program *p;
     b->plan->microbatches = microbatches;
-    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, NULL, &p);
+    PassDump dump = {check_pass, NULL};
+    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, &dump, &p);
     if (got != want)
         diags_flush(b->ds, stderr);
     assert_int_equal(got, want);
@@ -347,6 +355,46 @@ static inline const State *state(const Program *p, const char *path)
             return &p->state[i];
     fail_msg("no state %s", path);
     return NULL;
+}
+
+/* ---- small graphs of one input ---- */
+
+typedef struct Mini { Build b; DimId d, n; ValueId x; } Mini;
+
+/* An inference model with one input x[batch, d]. */
+static inline Mini mini(void)
+{
+    Mini m = {.b = build_new(4)};
+    m.d = dim(&m.b, "d", 16);
+    m.n = dim(&m.b, "n", 12);
+    m.x = input(&m.b, "x", DT_f32, SHAPE(m.b.g->batch, m.d));
+    return m;
+}
+
+static inline ValueId own(Mini *m, OpKind kind, const char *path)
+{
+    return map1(&m->b, kind, path, m->x);
+}
+
+static inline void output(Build *b, ValueId v)
+{
+    PUSH(b->a, b->g->output, b->g->noutput, v);
+}
+
+/* Lower the inference model whose outputs are given, and forget the build. */
+static inline Program *inferred(Mini *m, int n, const ValueId *out)
+{
+    for (int i = 0; i < n; i++)
+        output(&m->b, out[i]);
+    Program *p = lowered(&m->b, 1);
+    assert_null(proc(p, PROC_forward));
+    return p;
+}
+#define INFERRED(m, ...) inferred((m), (int)(sizeof((ValueId[]){__VA_ARGS__}) / sizeof(ValueId)), (ValueId[]){__VA_ARGS__})
+
+static inline int evaluated(const Program *p, OpKind op)
+{
+    return count_op(p, PROC_evaluate, op);
 }
 
 #endif

@@ -366,7 +366,8 @@ static void a_sparse_layer(void **state)
     (void)state;
     B b = begin();
     DimId expert = graph_add_dim(b.g, "expert", 4, NOWHERE), slot = graph_add_dim(b.g, "slot", 3, NOWHERE);
-    Shape tokens = {3, {b.batch, b.seq, b.hidden}}, route = {3, {b.batch, b.seq, expert}}, slots = {4, {b.batch, expert, slot, b.hidden}};
+    Shape tokens = {3, {b.batch, b.seq, b.hidden}}, route = {3, {b.batch, b.seq, expert}},
+        slots = {4, {b.batch, expert, slot, b.hidden}};
     ValueId x = weight(&b, "x", 3, tokens.axis), w = weight(&b, "router.w", 2, (DimId[]){b.hidden, expert});
     OpSpec s = spec(OP_router, "router", 2, (ValueId[]){x, w}, route);
     s.nout = 2;

@@ -6,32 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
 
-#include "base/text.h"
 #include "tests/ops/cases.h"
-#include "tests/ops/eval.h"
 
 static const double step = 1e-5, tolerance = 1e-6;
-
-/* Uniform in [lo, hi), the same for the same value's name and element. */
-static double random_element(const Graph *g, ValueId v, Fill fill, int64_t i)
-{
-    Philox p = philox4(7, fnv1a(value_of(g, v)->path), (uint64_t)i, 0);
-    double x = fill.lo + (fill.hi - fill.lo) * p.word[0] * 0x1p-32;
-    return dtype_is_float(value_of(g, v)->dtype) ? x : floor(x);
-}
-
-static void fill_given(Eval *e, const Maker *m)
-{
-    for (uint32_t v = 0; v < e->g->nvalue; v++) {
-        ValueRole role = e->g->value[v].role;
-        if (role != ROLE_INPUT && role != ROLE_WEIGHT)
-            continue;
-        for (int64_t i = 0; i < value_elements(e->g, (ValueId){v}); i++)
-            eval_set(e, (ValueId){v}, i, random_element(e->g, (ValueId){v}, m->fill[v], i));
-    }
-}
 
 static double loss_at(Eval *e, ValueId x, int64_t i, double value)
 {
@@ -63,7 +41,7 @@ static int check_case(const Case *c, Team *team)
     graph_differentiate(m.g);
     assert_int_equal(graph_check(m.g, stderr), 0);
     Eval *e = eval_new(m.g, DT_f64, ISA_REF, team);
-    fill_given(e, &m);
+    case_fill(&m, e);
     eval_phase(e, PHASE_BEGIN);
     eval_phase(e, PHASE_FORWARD);
     eval_phase(e, PHASE_BACKWARD);

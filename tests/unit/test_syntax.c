@@ -635,7 +635,7 @@ static void layouts(void **state)
         {"model m {\nx = f(\na, # one\nb\n)\n}", "model m {\n  x = f(\n      a,  # one\n      b\n  )\n}\n"},
         {"model m { if a { x = 1 } else { x = 2 } }", "model m { if a { x = 1 } else { x = 2 } }\n"},
         {"model m { if a { x = 1; y = 2 }\n\n else # why\n { x = 2 } }",
-         "model m {\n  if a {\n    x = 1\n    y = 2\n  } else  # why\n      { x = 2 }\n}\n"},
+         "model m {\n  if a {\n    x = 1\n    y = 2\n  } else  # why\n  {\n    x = 2\n  }\n}\n"},
         {"model m {\n dim a = 1 \"x\"\n dim long = 22 \"y\" # c\n dim b = 1, c = 2\n param p = 3\n}",
          "model m {\n  dim a    = 1   \"x\"\n  dim long = 22  \"y\"  # c\n  dim b    = 1, c = 2\n  param p = 3\n}\n"},
         {"model m {\n x = 1\n # between\n yy = 2\n\n zzz = 3\n w = 4\n w_very_long_name = 5\n}",

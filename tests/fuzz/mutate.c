@@ -1,0 +1,346 @@
+/* The mutator: seeded edits of bytes and tokens, and the loop around a reader. */
+#include "tests/fuzz/mutate.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- random numbers: splitmix64 (Steele, Lea, Flood 2014) ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static size_t below(uint64_t *state, size_t n)
+{
+    return n ? (size_t)(next_random(state) % n) : 0;
+}
+
+/* ---- a mutant being edited ---- */
+
+typedef struct Mutant {
+    char    *s;
+    size_t   n;
+    uint64_t random;
+} Mutant;
+
+typedef struct Range {
+    size_t start, end;
+} Range;
+
+/* Replace a range by n bytes that are no part of the mutant, if they fit. */
+static void replace(Mutant *m, Range r, const char *with, size_t n)
+{
+    size_t tail = m->n - r.end;
+    if (r.start + n + tail > MUTANT_BYTES)
+        return;
+    memmove(m->s + r.start + n, m->s + r.end, tail);
+    if (n)
+        memcpy(m->s + r.start, with, n);
+    m->n = r.start + n + tail;
+}
+
+/* The same with bytes of the mutant itself. */
+static void replace_by_own(Mutant *m, Range r, Range own)
+{
+    char copy[MUTANT_BYTES];
+    memcpy(copy, m->s + own.start, own.end - own.start);
+    replace(m, r, copy, own.end - own.start);
+}
+
+static bool in_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The token, or run of blanks, around an offset. */
+static Range token_at(const char *s, size_t n, size_t at)
+{
+    Range r = {at, at + (at < n)};
+    bool blank = at < n && s[at] == ' ';
+    if (at >= n || !(blank || in_word(s[at])))
+        return r;
+    while (r.start > 0 && (blank ? s[r.start - 1] == ' ' : in_word(s[r.start - 1])))
+        r.start--;
+    while (r.end < n && (blank ? s[r.end] == ' ' : in_word(s[r.end])))
+        r.end++;
+    return r;
+}
+
+static Range some_token(Mutant *m)
+{
+    return token_at(m->s, m->n, below(&m->random, m->n));
+}
+
+/* A stretch of up to 64 bytes, sometimes of any length. */
+static Range some_bytes(Mutant *m)
+{
+    size_t start = below(&m->random, m->n + 1), left = m->n - start;
+    size_t most = below(&m->random, 8) == 0 ? left : left < 64 ? left : 64;
+    return (Range){start, start + below(&m->random, most + 1)};
+}
+
+/* ---- edits ---- */
+
+static void insert_at_some_place(Mutant *m, const char *s, size_t n)
+{
+    size_t at = below(&m->random, m->n + 1);
+    if (below(&m->random, 2))
+        at = token_at(m->s, m->n, at).start;
+    replace(m, (Range){at, at}, s, n);
+}
+
+/* Swap two stretches that do not overlap. */
+static void swap(Mutant *m, Range a, Range b)
+{
+    if (a.start > b.start) {
+        Range t = a;
+        a = b;
+        b = t;
+    }
+    if (a.end > b.start)
+        return;
+    char copy[MUTANT_BYTES];
+    size_t na = a.end - a.start, nb = b.end - b.start, between = b.start - a.end;
+    memcpy(copy, m->s + b.start, nb);
+    memcpy(copy + nb, m->s + a.end, between);
+    memcpy(copy + nb + between, m->s + a.start, na);
+    memcpy(m->s + a.start, copy, na + between + nb);
+}
+
+/* One token many times: what finds limits. */
+static void repeat_token(Mutant *m)
+{
+    static const char *const gap[] = {"", " ", "\n"};
+    Range r = some_token(m);
+    char unit[64], many[MUTANT_BYTES];
+    size_t n = 0, times = (size_t)1 << below(&m->random, 14);
+    int len = snprintf(unit, sizeof unit, "%.*s%s", (int)(r.end - r.start > 40 ? 40 : r.end - r.start), m->s + r.start,
+                       gap[below(&m->random, 3)]);
+    for (size_t i = 0; len > 0 && i < times && n + (size_t)len <= sizeof many; i++, n += (size_t)len)
+        memcpy(many + n, unit, (size_t)len);
+    replace(m, (Range){r.start, r.start}, many, n);
+}
+
+static void insert_odd_bytes(Mutant *m)
+{
+    static const struct { const char *s; size_t n; } odd[] = {
+        {"\0", 1}, {"\xff", 1}, {"\r\n", 2}, {"\r", 1}, {"\xef\xbb\xbf", 3}, {"\xe2\x82\xac", 3}, {"\"", 1}, {"#", 1},
+        {"99999999999999999999", 20}, {"1e999", 5}, {"-1", 2}, {"0", 1}, {"4294967296", 10}, {"\x1b[31m", 5}, {"\\", 1},
+        {"0.000000000000000000001", 23}, {"nan", 3}, {"%s%n", 4}, {"../", 3},
+    };
+    size_t k = below(&m->random, sizeof odd / sizeof *odd);
+    insert_at_some_place(m, odd[k].s, odd[k].n);
+}
+
+static void splice(Mutant *m, const FuzzText *file, size_t nfile)
+{
+    const FuzzText *from = &file[below(&m->random, nfile)];
+    if (!from->n)
+        return;
+    Range start = token_at(from->s, from->n, below(&m->random, from->n));
+    size_t n = 1 + below(&m->random, below(&m->random, 4) ? 32 : 512);
+    insert_at_some_place(m, from->s + start.start, n < from->n - start.start ? n : from->n - start.start);
+}
+
+static void insert_word(Mutant *m, const char *const *word, size_t nword, bool over)
+{
+    if (!nword)
+        return;
+    const char *w = word[below(&m->random, nword)];
+    if (over)
+        replace(m, some_token(m), w, strlen(w));
+    else
+        insert_at_some_place(m, w, strlen(w));
+}
+
+static void edit(Mutant *m, const FuzzText *file, size_t nfile, const char *const *word, size_t nword)
+{
+    char byte = (char)next_random(&m->random);
+    size_t at = below(&m->random, m->n);
+    switch (below(&m->random, 14)) {
+    case 0: replace(m, some_bytes(m), "", 0); break;
+    case 1: replace(m, some_token(m), "", 0); break;
+    case 2: { Range r = some_bytes(m); replace_by_own(m, (Range){r.end, r.end}, r); break; }
+    case 3: { Range r = some_token(m); replace_by_own(m, (Range){r.end, r.end}, r); break; }
+    case 4: swap(m, some_bytes(m), some_bytes(m)); break;
+    case 5: swap(m, some_token(m), some_token(m)); break;
+    case 6: replace_by_own(m, some_token(m), some_token(m)); break;
+    case 7: insert_word(m, word, nword, false); break;
+    case 8: insert_word(m, word, nword, true); break;
+    case 9: splice(m, file, nfile); break;
+    case 10: if (m->n) m->s[at] = (char)(m->s[at] ^ 1 << below(&m->random, 8)); break;
+    case 11: if (m->n) m->s[at] = byte; break;
+    case 12: insert_odd_bytes(m); break;
+    default: if (below(&m->random, 4)) repeat_token(m); else m->n = below(&m->random, m->n + 1); break;
+    }
+}
+
+size_t mutate(uint64_t seed, uint64_t round, const FuzzText *file, size_t nfile, const char *const *word, char *out)
+{
+    Mutant m = {.s = out, .random = seed * 0x100000001B3u + round};
+    size_t nword = 0;
+    while (word && word[nword])
+        nword++;
+    const FuzzText *base = &file[below(&m.random, nfile)];
+    m.n = base->n < MUTANT_BYTES ? base->n : MUTANT_BYTES;
+    memcpy(out, base->s, m.n);
+    size_t edits = 1 + below(&m.random, below(&m.random, 4) ? 4 : 16);
+    for (size_t i = 0; i < edits; i++)
+        edit(&m, file, nfile, word, nword);
+    out[m.n] = 0;
+    return m.n;
+}
+
+/* ---- the loop ---- */
+
+/* What a signal handler or a sanitizer's last words can say; the only state a
+ * handler can reach. */
+static struct {
+    const char *program;
+    unsigned long long seed, round;
+} now;
+
+/* Given by the sanitizers' runtime where there is one. */
+extern void __sanitizer_set_death_callback(void (*)(void)) __attribute__((weak));
+
+static void last_words(void)
+{
+    char line[256];
+    int n = snprintf(line, sizeof line, "%s: repeat with: -s %llu -r %llu\n", now.program, now.seed, now.round);
+    if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
+        return;
+}
+
+static void on_signal(int number)
+{
+    static const char slow[] = "the case took too long\n", aborted[] = "the case failed an assertion\n";
+    const char *text = number == SIGABRT ? aborted : slow;
+    if (write(STDERR_FILENO, text, strlen(text)) >= 0)
+        last_words();
+    _exit(1);
+}
+
+static void set_limits(int computing, int waiting)
+{
+    struct itimerval limit = {.it_value = {.tv_sec = computing}};
+    setitimer(ITIMER_PROF, &limit, NULL);
+    alarm((unsigned)waiting);
+}
+
+/* Room for a mutant that ends where the allocation ends: reading on is caught. */
+static int run_round(const Fuzz *f, const FuzzText *file, size_t nfile, char *room)
+{
+    size_t n = mutate(now.seed, now.round, file, nfile, f->word, room);
+    char *text = malloc(n + 1);
+    if (!text)
+        return 3;
+    memcpy(text, room, n + 1);
+    set_limits(CASE_SECONDS, WAIT_SECONDS);
+    const char *wrong = f->run(text, n);
+    set_limits(0, 0);
+    free(text);
+    if (!wrong)
+        return 0;
+    fprintf(stderr, "%s\n", wrong);
+    last_words();
+    return 1;
+}
+
+static bool read_seed(const char *path, FuzzText *out)
+{
+    FILE *f = fopen(path, "rb");
+    char *s = malloc(MUTANT_BYTES);
+    size_t n = f && s ? fread(s, 1, MUTANT_BYTES, f) : 0;
+    *out = (FuzzText){s, n};
+    if (!f)
+        fprintf(stderr, "cannot read '%s'\n", path);
+    else
+        fclose(f);
+    return f && s;
+}
+
+/* The files of all patterns, in order; their number. */
+static size_t read_seeds(char *const *pattern, FuzzText **out)
+{
+    size_t n = 0;
+    *out = NULL;
+    for (; *pattern; pattern++) {
+        glob_t found;
+        if (glob(*pattern, 0, NULL, &found) != 0)
+            continue;
+        FuzzText *more = realloc(*out, (n + found.gl_pathc) * sizeof **out);
+        *out = more ? more : *out;
+        for (size_t i = 0; more && i < found.gl_pathc; i++)
+            n += read_seed(found.gl_pathv[i], &more[n]);
+        globfree(&found);
+    }
+    return n;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int run_rounds(const Fuzz *f, const FuzzText *file, size_t nfile, double seconds, bool once)
+{
+    char *room = malloc(MUTANT_BYTES + 1);
+    int status = room ? 0 : 3;
+    unsigned long long first = now.round;
+    for (double end = seconds_now() + seconds; status == 0; now.round++) {
+        status = run_round(f, file, nfile, room);
+        if (status == 0 && (once || seconds_now() >= end)) {
+            printf("%llu rounds on %zu files\n", now.round - first + 1, nfile);
+            break;
+        }
+    }
+    free(room);
+    return status;
+}
+
+int fuzz_main(int argc, char **argv, const Fuzz *f)
+{
+    double seconds = 15;
+    bool once = false;
+    int option;
+    now.program = argv[0];
+    now.seed = 1;
+    while ((option = getopt(argc, argv, "t:s:r:")) != -1) {
+        switch (option) {
+        case 't': seconds = atof(optarg); break;
+        case 's': now.seed = strtoull(optarg, NULL, 10); break;
+        case 'r': now.round = strtoull(optarg, NULL, 10); once = true; break;
+        default: fprintf(stderr, "usage: %s [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]\n", argv[0]); return 2;
+        }
+    }
+    FuzzText *file;
+    size_t nfile = read_seeds(optind < argc ? argv + optind : (char *const *)f->files, &file);
+    if (!nfile) {
+        fprintf(stderr, "%s: no seed file\n", argv[0]);
+        return 2;
+    }
+    if (__sanitizer_set_death_callback)
+        __sanitizer_set_death_callback(last_words);
+    signal(SIGALRM, on_signal);
+    signal(SIGPROF, on_signal);
+    signal(SIGABRT, on_signal);
+    int status = run_rounds(f, file, nfile, seconds, once);
+    for (size_t i = 0; i < nfile; i++)
+        free((char *)file[i].s);
+    free(file);
+    return status;
+}

@@ -1,0 +1,41 @@
+#ifndef TESTS_FUZZ_MUTATE_H
+#define TESTS_FUZZ_MUTATE_H
+/* A seeded mutator for text formats, and the loop that runs it.
+ *
+ * Round r of seed s is the same text on every machine: one of the given files
+ * with a few edits of bytes and tokens.  A reader survives a round when its
+ * callback returns NULL; a crash, a sanitizer's report, a case that computes or
+ * waits too long or a message ends the run with the seed and round that repeat
+ * it.  Leaks are found when the program ends. */
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CASE_SECONDS = 5,                 /* of computing */
+    WAIT_SECONDS = 60,                /* of the clock, on a machine that may be busy */
+    MUTANT_BYTES = 1 << 16
+};
+
+/* One case: `text` ends with a NUL behind its bytes.  Returns what is wrong, or NULL. */
+typedef const char *FuzzCase(const char *text, size_t bytes);
+
+typedef struct Fuzz {
+    FuzzCase          *run;
+    const char *const *word;          /* tokens of the format, spliced in; NULL-terminated */
+    const char *const *files;         /* glob patterns of seed files; NULL-terminated */
+} Fuzz;
+
+/* PROGRAM [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]: run rounds for SECONDS
+ * (default 15), or only ROUND; files replace the patterns.  Returns the exit
+ * status: 0 when every round passed. */
+int fuzz_main(int argc, char **argv, const Fuzz *);
+
+typedef struct FuzzText {
+    const char *s;
+    size_t      n;
+} FuzzText;
+
+/* Make the mutant of this round in `out` (MUTANT_BYTES + 1); returns its bytes. */
+size_t mutate(uint64_t seed, uint64_t round, const FuzzText *file, size_t nfile, const char *const *word, char *out);
+
+#endif

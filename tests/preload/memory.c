@@ -1,0 +1,165 @@
+/* Preloaded by tests: watches the memory of a run between its steps.
+ *
+ * Counts mmap, munmap, mremap and brk calls made through the libraries' tables, and
+ * malloc, calloc and realloc calls made from the program itself; what the C library
+ * does inside is seen by comparing /proc/self/maps and the break at every step.
+ * The program says where it is by run_step_mark(steps done).  Counting goes from
+ * the first mark of at least 1 to the last; MEMORY_REPORT names the file it goes to:
+ *
+ *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <elf.h>
+#include <unistd.h>
+
+void run_step_mark(int64_t done);
+
+static int counting;
+static long map_calls, our_mallocs, maps_changed, last_step, pss_before, pss_after;
+static long map_calls_at, our_mallocs_at;            /* at the last mark: what follows it is the run's end */
+static uintptr_t from, to;                           /* the program's text and data */
+static uint64_t maps_hash;
+
+/* ---- the program's own addresses ---- */
+
+static void find_program(void)
+{
+    const Elf64_Phdr *h = (const Elf64_Phdr *)getauxval(AT_PHDR);
+    unsigned long n = getauxval(AT_PHNUM);
+    uintptr_t base = (uintptr_t)h - sizeof(Elf64_Ehdr);
+    from = base;
+    for (unsigned long i = 0; i < n; i++)
+        if (h[i].p_type == PT_LOAD && base + h[i].p_vaddr + h[i].p_memsz > to)
+            to = base + h[i].p_vaddr + h[i].p_memsz;
+}
+
+static void note_malloc(const void *caller)
+{
+    if (counting && (uintptr_t)caller >= from && (uintptr_t)caller < to)
+        our_mallocs++;
+}
+
+/* ---- wrapped calls ---- */
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+
+void *malloc(size_t n)
+{
+    note_malloc(__builtin_return_address(0));
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    note_malloc(__builtin_return_address(0));
+    return __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+    note_malloc(__builtin_return_address(0));
+    return __libc_realloc(p, n);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    map_calls += counting;
+    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t n)
+{
+    map_calls += counting;
+    return (int)syscall(SYS_munmap, at, n);
+}
+
+int brk(void *at)
+{
+    map_calls += counting;
+    return (uintptr_t)syscall(SYS_brk, at) == (uintptr_t)at ? 0 : -1;
+}
+
+/* ---- what the kernel says ---- */
+
+/* All of a file of /proc, through a buffer that is already there. */
+static size_t read_proc(const char *path, char *out, size_t room)
+{
+    size_t n = 0;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY);
+    for (ssize_t k; n < room && (k = syscall(SYS_read, fd, out + n, room - n)) > 0;)
+        n += (size_t)k;
+    syscall(SYS_close, fd);
+    return n;
+}
+
+/* FNV-1a of all address ranges and their rights; stacks grow by themselves. */
+static uint64_t hash_maps(void)
+{
+    static char text[1 << 20];
+    size_t n = read_proc("/proc/self/maps", text, sizeof text - 1);
+    text[n] = 0;
+    uint64_t h = 0xcbf29ce484222325u;
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        if (!end)
+            break;
+        *end = 0;
+        if (strstr(line, "[stack]"))
+            continue;
+        for (char *c = line; *c; c++)
+            h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    }
+    return h;
+}
+
+static long pss_kib(void)
+{
+    static char text[4096];
+    size_t n = read_proc("/proc/self/smaps_rollup", text, sizeof text - 1);
+    text[n] = 0;
+    char *at = strstr(text, "\nPss:");
+    return at ? atol(at + 5) : -1;
+}
+
+/* ---- the run ---- */
+
+__attribute__((constructor)) static void begin(void)
+{
+    find_program();
+    pss_before = pss_kib();
+}
+
+void run_step_mark(int64_t done)
+{
+    counting = 0;
+    pss_after = pss_kib();
+    uint64_t h = hash_maps();
+    if (done > 1)
+        maps_changed += h != maps_hash;
+    maps_hash = h;
+    last_step = done;
+    map_calls_at = map_calls;
+    our_mallocs_at = our_mallocs;
+    counting = done >= 1;
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    counting = 0;
+    const char *path = getenv("MEMORY_REPORT");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (!f)
+        return;
+    fprintf(f, "steps %ld\nmap_calls %ld\nour_mallocs %ld\nmaps_changed %ld\npss_kib %ld %ld\n", last_step, map_calls_at, our_mallocs_at,
+            maps_changed, pss_before, pss_after);
+    fclose(f);
+}

@@ -1,0 +1,23 @@
+# How runs end before their last step: asked to, with numbers that are none, and
+# not at all when the folder is taken.
+. "$TESTS/run/lib.bash"
+make_plan p.plan
+make_text t.txt 2000
+long=(--steps 1000000 --set steps=0)
+wait_for() { for i in $(seq 200); do grep -qs "\"step\": $2," "$1" && return 0; sleep 0.05; done; echo "no step $2 in $1"; return 1; }
+
+prun p.plan --data t.txt "${long[@]}" --save d --log l 2>said &
+pid=$!
+wait_for l 2
+check "J05 a second run into the same folder is refused" 'refused 1 "another run is saving into '"'d'"'" prun p.plan --data t.txt --steps 1 --save d'
+kill -TERM $pid
+wait $pid
+check "SIGTERM: the step is finished and the status is 0" '[ $? -eq 0 ] && grep -q "stopped as asked; saved" said' || cat said
+last=$(field step l | tail -n 1)
+check "SIGTERM: it is saved" '[ "$(cat d/latest)" = "$(printf step-%08d "$last")" ]'
+check "SIGTERM: the run goes on from there" 'prun p.plan --data t.txt --set steps=0 --steps $((last + 2)) --resume d --save d --log l 2>>said &&
+    [ "$(field step l | tail -n 2 | tr "\n" " ")" = "$((last + 1)) $((last + 2)) " ]'
+
+# A rate that blows the weights up: step 2 has no finite loss.
+check "D04 a loss that is no number stops the run" 'refused 1 "not a number to go on with" prun p.plan --data t.txt --steps 4 --set lr=1e8 --save n --save-every 1 --log n.log'
+check "D04 and what was saved before it stands" '[ -f n/latest ] && ! grep -qi nan n.log && last=$(field step n.log | tail -n 1) && [ "$(cat n/latest)" = "$(printf step-%08d "$last")" ]'

@@ -1,0 +1,146 @@
+/* A rank: steps on a lowered program, with the real kernels and memory. */
+#include <math.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+#include "tests/unit/lowering.h"
+
+typedef struct World { Build b; Program *p; Rank r; Data *d; } World;
+typedef struct Bytes { char *at; size_t n; } Bytes;
+
+static World *world_new(int64_t microbatches, double drop)
+{
+    World *w = calloc(1, sizeof *w);
+    w->b = build_new(8);
+    w->b.g->precision = (Precision){DT_f64, DT_f64, DT_f64, DT_f64, DT_f64};
+    Sizes z = {8, 5, 11, 8, 2, 12, 2, drop};
+    gpt2(&w->b, z);
+    w->p = lowered(&w->b, microbatches);
+    const char *spec[1] = {"random"};
+    assert_int_equal(data_open(w->b.a, w->p, spec, 1, 1, &w->d), OK);
+    assert_int_equal(rank_open(&w->r, w->b.a, w->p, isa_best()), OK);
+    rank_init(&w->r, 1);
+    w->r.step.step = 0;
+    return w;
+}
+
+static void world_free(World *w)
+{
+    rank_close(&w->r);
+    data_close(w->d);
+    build_free(&w->b);
+    free(w);
+}
+
+static void step(World *w)
+{
+    assert_int_equal(data_fill(w->d, &w->r, w->r.step.step * 8, 8, 0, true), OK);
+    rank_train(&w->r);
+}
+
+/* All weights, gradients excepted, and moments, as bytes. */
+static Bytes states(World *w)
+{
+    Bytes out = {NULL, 0};
+    for (uint32_t i = 0; i < w->p->nstate; i++) {
+        const State *s = &w->p->state[i];
+        const TensorId id[3] = {s->weight, s->moment[0], s->moment[1]};
+        for (int k = 0; k < 3; k++) {
+            size_t bytes = (size_t)tensor_bytes(&w->p->tensor[id[k].i]);
+            out.at = arena_grow(w->b.a, out.at, out.n, out.n + bytes);
+            memcpy(out.at + out.n, rank_at(&w->r, id[k], 0, 0), bytes);
+            out.n += bytes;
+        }
+    }
+    return out;
+}
+
+static bool same(Bytes x, Bytes y)
+{
+    return x.n == y.n && memcmp(x.at, y.at, x.n) == 0;
+}
+
+/* A step whose numbers are none changes no weight and no moment. */
+static void D04_a_step_that_is_not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    World *w = world_new(2, 0);
+    step(w);
+    const State *last = &w->p->state[w->p->nstate - 1];
+    double *x = rank_at(&w->r, last->weight, 0, 0), kept = x[0];
+    x[0] = NAN;
+    Bytes before = states(w);
+    step(w);
+    assert_true(!isfinite(rank_scalar(&w->r, w->p->loss)));
+    assert_true(!isfinite(rank_scalar(&w->r, w->p->norm)));
+    assert_true(same(before, states(w)));
+    x[0] = kept;
+    step(w);
+    assert_true(isfinite(rank_scalar(&w->r, w->p->loss)));
+    assert_false(same(before, states(w)));
+    world_free(w);
+}
+
+/* Same seed and data, same bits, dropout included; micro-batches change rounding only. */
+static void steps_repeat(void **state)
+{
+    (void)state;
+    World *first = world_new(1, 0.3);
+    for (int i = 0; i < 4; i++)
+        step(first);
+    double want = rank_scalar(&first->r, first->p->loss);
+    Bytes bytes = states(first);
+    for (int64_t micro = 1; micro <= 8; micro *= 2) {
+        World *w = world_new(micro, 0.3);
+        for (int i = 0; i < 4; i++)
+            step(w);
+        if (micro == 1)
+            assert_true(same(bytes, states(w)));
+        assert_true(fabs(rank_scalar(&w->r, w->p->loss) - want) < 1e-12 * want);
+        world_free(w);
+    }
+    world_free(first);
+}
+
+/* Linear warm-up, then cosine or linear decay, ending at min_lr (BUG-CASES L07). */
+static void L07_learning_rates(void **state)
+{
+    (void)state;
+    Optimizer o = {.kind = OPTIMIZER_ADAMW, .lr = 1e-3, .min_lr = 1e-4, .warmup = 4, .steps = 20, .decay = DECAY_COSINE};
+    static const struct { int step; double lr; } want[] = {{1, 2.5e-4}, {4, 1e-3}, {8, 8.68198e-4}, {9, 8.00007e-4}, {12, 5.5e-4}, {20, 1e-4}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_true(fabs(learning_rate(&o, want[i].step - 1) / want[i].lr - 1) < 1e-6);
+    assert_true(learning_rate(&o, 30) == 1e-4);
+    o.decay = DECAY_LINEAR;
+    assert_true(fabs(learning_rate(&o, 11) - 5.5e-4) < 1e-15);
+    o.decay = DECAY_NONE;
+    assert_true(learning_rate(&o, 100) == 1e-3);
+}
+
+static void settings(void **state)
+{
+    (void)state;
+    Optimizer o = {.kind = OPTIMIZER_SGD};
+    assert_int_equal(settings_apply(&o, (const char *const[]){"lr=0.5", "momentum=0.25", "steps=7", "decay=linear"}, 4), OK);
+    assert_true(o.lr == 0.5 && o.momentum == 0.25 && o.steps == 7 && o.decay == DECAY_LINEAR);
+    static const char *const bad[] = {"lr", "lr=", "=1", "lr=x", "lr=-1", "lr=nan", "lr=1e300", "steps=2.5", "decay=cubic", "beta1=0.9", "rate=1", "momentum=1"};
+    FILE *sink = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    dup2(fileno(sink), STDERR_FILENO);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(settings_apply(&o, &bad[i], 1), ERR_USAGE);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    fclose(sink);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(D04_a_step_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(steps_repeat),
+        cmocka_unit_test(L07_learning_rates),
+        cmocka_unit_test(settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
