@@ -90,7 +90,7 @@ static int64_t count(const Subject *s, TensorId id)
     return tensor_elements(&s->p->tensor[id.i]);
 }
 
-/* These models compute in f64 throughout, unless a test says otherwise. */
+/* Models compute in f64 throughout, but for A07 and D05: their kernels are the f32 ones. */
 static double *weight(const Subject *s, const char *path)
 {
     return rank_at(&s->rank, state_of(s, path)->weight, 0, 0);
@@ -331,13 +331,13 @@ enum { A07_BATCH = 8, A07_WIDTH = 512, A07_ELEMENTS = A07_BATCH * A07_WIDTH };
 
 static const char a07[] =
     "dim batch = 8, width = 512, class = 2\n"
-    "precision { compute = f64 }\noptimizer sgd { lr = 0.0 }\n"
-    "input x[batch, width] : f64\ninput label[batch] : i32\n"
+    "precision { compute = f32 }\noptimizer sgd { lr = 0.0 }\n"
+    "input x[batch, width] : f32 \ninput label[batch] : i32\n"
     "y = first: dropout(x, 0.5)\nz = second: dropout(x, 0.5)\n"
     "minimize cross_entropy(head: linear(y + z, class), label)";
 
 /* What `path` holds in step `step` with inputs of ones. */
-static void mask_of(const char *path, int threads, int microbatches, uint64_t seed, int64_t step, double out[A07_ELEMENTS])
+static void mask_of(const char *path, int threads, int microbatches, uint64_t seed, int64_t step, float out[A07_ELEMENTS])
 {
     Subject s;
     open_subject(&s, a07, threads, microbatches, seed);
@@ -346,44 +346,44 @@ static void mask_of(const char *path, int threads, int microbatches, uint64_t se
     int32_t label[A07_BATCH] = {0};
     for (int i = 0; i < A07_ELEMENTS; i++)
         out[i] = 1;
-    set_input(&s, "x", out, sizeof(double) * A07_ELEMENTS);
+    set_input(&s, "x", out, sizeof(float) * A07_ELEMENTS);
     set_input(&s, "label", label, sizeof label);
     s.rank.step.step = step;
     train(&s);
-    memcpy(out, dump.item[0].copy, sizeof(double) * A07_ELEMENTS);
+    memcpy(out, dump.item[0].copy, sizeof(float) * A07_ELEMENTS);
     close_subject(&s);
 }
 
-static double fraction_kept(const double *mask, int first, int n)
+static double fraction_kept(const float *mask, int first, int n)
 {
     int kept = 0;
     for (int i = first; i < first + n; i++) {
-        assert_true(mask[i] == 0 || mask[i] == 2);   /* kept ones are scaled by 1 / (1 - p) */
-        kept += mask[i] != 0;
+        assert_true(mask[i] == 0.0f || mask[i] == 2.0f);   /* kept ones are scaled by 1 / (1 - p) */
+        kept += mask[i] != 0.0f;
     }
     return (double)kept / n;
 }
 
 /* Independent masks of 4,096 agree in half of the places; 5 standard deviations are 0.04. */
-static bool independent(const double *x, const double *y)
+static bool independent(const float *x, const float *y)
 {
     int same = 0;
     for (int i = 0; i < A07_ELEMENTS; i++)
-        same += (x[i] != 0) == (y[i] != 0);
+        same += (x[i] != 0.0f) == (y[i] != 0.0f);
     return fabs((double)same / A07_ELEMENTS - 0.5) < 0.04;
 }
 
 static void A07_masks_do_not_depend_on_the_cut(void **state)
 {
     (void)state;
-    double *want = malloc(sizeof(double) * A07_ELEMENTS), *got = malloc(sizeof(double) * A07_ELEMENTS);
+    float *want = malloc(sizeof(float) * A07_ELEMENTS), *got = malloc(sizeof(float) * A07_ELEMENTS);
     mask_of("first", 1, 1, 3, 0, want);
     near_to("fraction kept", 0, fraction_kept(want, 0, A07_ELEMENTS), 0.5, 0.03);
     for (int i = 1; i < A07_BATCH; i++)              /* no sample repeats another's part */
-        assert_memory_not_equal(want, want + i * A07_WIDTH, sizeof(double) * A07_WIDTH);
+        assert_memory_not_equal(want, want + i * A07_WIDTH, sizeof(float) * A07_WIDTH);
     for (int m = 1; m <= A07_BATCH; m *= 2) {
         mask_of("first", m % 3, m, 3, 0, got);       /* one or two threads */
-        assert_memory_equal(want, got, sizeof(double) * A07_ELEMENTS);
+        assert_memory_equal(want, got, sizeof(float) * A07_ELEMENTS);
     }
     mask_of("first", 2, 4, 3, 1, got);
     assert_true(independent(want, got));             /* another step */
