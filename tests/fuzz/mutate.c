@@ -91,6 +91,23 @@ static Range some_bytes(Mutant *m)
     return (Range){start, start + below(&m->random, most + 1)};
 }
 
+/* A line with its newline. */
+static Range line_at(const char *s, size_t n, size_t at)
+{
+    Range r = {at, at};
+    while (r.start > 0 && s[r.start - 1] != '\n')
+        r.start--;
+    while (r.end < n && s[r.end] != '\n')
+        r.end++;
+    r.end += r.end < n;
+    return r;
+}
+
+static Range some_line(Mutant *m)
+{
+    return line_at(m->s, m->n, below(&m->random, m->n));
+}
+
 /* ---- edits ---- */
 
 static void insert_at_some_place(Mutant *m, const char *s, size_t n)
@@ -144,6 +161,36 @@ static void insert_odd_bytes(Mutant *m)
     insert_at_some_place(m, odd[k].s, odd[k].n);
 }
 
+/* The number at or after some place becomes another: what finds bounds. */
+static void change_number(Mutant *m)
+{
+    static const char *const number[] = {"0", "1", "2", "3", "5", "8", "17", "64", "255", "256", "1000", "65536", "99999", "1000001",
+                                         "2147483648", "4294967295", "4294967297", "1099511627776", "72057594037927936",
+                                         "9223372036854775807", "0.5", "1e-9", "1e30"};
+    size_t at = below(&m->random, m->n), k = below(&m->random, 2 * sizeof number / sizeof *number);
+    while (at < m->n && !isdigit((unsigned char)m->s[at]))
+        at++;
+    Range r = {at, at};
+    while (r.end < m->n && isdigit((unsigned char)m->s[r.end]))
+        r.end++;
+    if (r.start == r.end)
+        return;
+    char small[24];
+    int n = snprintf(small, sizeof small, "%zu", below(&m->random, 16));
+    if (k < sizeof number / sizeof *number)
+        replace(m, r, number[k], strlen(number[k]));
+    else
+        replace(m, r, small, (size_t)n);
+}
+
+static void splice_line(Mutant *m, const FuzzText *file, size_t nfile)
+{
+    const FuzzText *from = &file[below(&m->random, nfile)];
+    Range line = line_at(from->s, from->n, below(&m->random, from->n));
+    size_t at = some_line(m).start;
+    replace(m, (Range){at, at}, from->s + line.start, line.end - line.start);
+}
+
 static void splice(Mutant *m, const FuzzText *file, size_t nfile)
 {
     const FuzzText *from = &file[below(&m->random, nfile)];
@@ -169,7 +216,7 @@ static void edit(Mutant *m, const FuzzText *file, size_t nfile, const char *cons
 {
     char byte = (char)next_random(&m->random);
     size_t at = below(&m->random, m->n);
-    switch (below(&m->random, 14)) {
+    switch (below(&m->random, 20)) {
     case 0: replace(m, some_bytes(m), "", 0); break;
     case 1: replace(m, some_token(m), "", 0); break;
     case 2: { Range r = some_bytes(m); replace_by_own(m, (Range){r.end, r.end}, r); break; }
@@ -183,6 +230,10 @@ static void edit(Mutant *m, const FuzzText *file, size_t nfile, const char *cons
     case 10: if (m->n) m->s[at] = (char)(m->s[at] ^ 1 << below(&m->random, 8)); break;
     case 11: if (m->n) m->s[at] = byte; break;
     case 12: insert_odd_bytes(m); break;
+    case 13: replace(m, some_line(m), "", 0); break;
+    case 14: swap(m, some_line(m), some_line(m)); break;
+    case 15: splice_line(m, file, nfile); break;
+    case 16: case 17: case 18: change_number(m); break;
     default: if (below(&m->random, 4)) repeat_token(m); else m->n = below(&m->random, m->n + 1); break;
     }
 }
@@ -209,11 +260,18 @@ size_t mutate(uint64_t seed, uint64_t round, const FuzzText *file, size_t nfile,
  * handler can reach. */
 static struct {
     const char *program;
-    unsigned long long seed, round;
+    unsigned long long seed, round, accepted;
 } now;
 
-/* Given by the sanitizers' runtime where there is one. */
+/* Given by the sanitizers' runtime where there is one, */
 extern void __sanitizer_set_death_callback(void (*)(void)) __attribute__((weak));
+/* and what it asks for its settings: a case that holds a gigabyte is a mistake. */
+const char *__asan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "hard_rss_limit_mb=1024:quarantine_size_mb=16";
+}
 
 static void last_words(void)
 {
@@ -253,40 +311,58 @@ static int run_round(const Fuzz *f, const FuzzText *file, size_t nfile, char *ro
     free(text);
     if (!wrong)
         return 0;
-    fprintf(stderr, "%s\n", wrong);
+    dprintf(STDERR_FILENO, "%s\n", wrong);
     last_words();
     return 1;
 }
 
-static bool read_seed(const char *path, FuzzText *out)
+void fuzz_accept(void)
 {
-    FILE *f = fopen(path, "rb");
-    char *s = malloc(MUTANT_BYTES);
-    size_t n = f && s ? fread(s, 1, MUTANT_BYTES, f) : 0;
-    *out = (FuzzText){s, n};
-    if (!f)
-        fprintf(stderr, "cannot read '%s'\n", path);
-    else
-        fclose(f);
-    return f && s;
+    now.accepted++;
 }
 
-/* The files of all patterns, in order; their number. */
-static size_t read_seeds(char *const *pattern, FuzzText **out)
+void fuzz_seed(FuzzSeeds *seeds, const void *bytes, size_t n)
 {
-    size_t n = 0;
-    *out = NULL;
+    n = n < MUTANT_BYTES ? n : MUTANT_BYTES;
+    FuzzText *more = realloc(seeds->file, (seeds->n + 1) * sizeof *more);
+    char *copy = malloc(n + 1);
+    if (!more || !copy)
+        abort();
+    memcpy(copy, bytes, n);
+    seeds->file = more;
+    seeds->file[seeds->n++] = (FuzzText){copy, n};
+}
+
+static void read_seed(FuzzSeeds *seeds, const char *path)
+{
+    char text[MUTANT_BYTES];
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, "cannot read '%s'\n", path);
+        return;
+    }
+    fuzz_seed(seeds, text, fread(text, 1, sizeof text, f));
+    fclose(f);
+}
+
+/* The files of all patterns, in order. */
+static void read_seeds(FuzzSeeds *seeds, char *const *pattern)
+{
     for (; *pattern; pattern++) {
         glob_t found;
         if (glob(*pattern, 0, NULL, &found) != 0)
             continue;
-        FuzzText *more = realloc(*out, (n + found.gl_pathc) * sizeof **out);
-        *out = more ? more : *out;
-        for (size_t i = 0; more && i < found.gl_pathc; i++)
-            n += read_seed(found.gl_pathv[i], &more[n]);
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            read_seed(seeds, found.gl_pathv[i]);
         globfree(&found);
     }
-    return n;
+}
+
+static void free_seeds(FuzzSeeds *seeds)
+{
+    for (size_t i = 0; i < seeds->n; i++)
+        free((char *)(uintptr_t)seeds->file[i].s);
+    free(seeds->file);
 }
 
 static double seconds_now(void)
@@ -296,27 +372,74 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int run_rounds(const Fuzz *f, const FuzzText *file, size_t nfile, double seconds, bool once)
+static double seconds_computed(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+static int run_rounds(const Fuzz *f, const FuzzSeeds *seeds, double seconds)
 {
     char *room = malloc(MUTANT_BYTES + 1);
     int status = room ? 0 : 3;
-    unsigned long long first = now.round;
-    for (double end = seconds_now() + seconds; status == 0; now.round++) {
-        status = run_round(f, file, nfile, room);
-        if (status == 0 && (once || seconds_now() >= end)) {
-            printf("%llu rounds on %zu files\n", now.round - first + 1, nfile);
-            break;
+    double slowest = 0;
+    unsigned long long slow_round = 0;
+    for (double end = seconds_now() + seconds; status == 0 && seconds_now() < end; now.round++) {
+        double start = seconds_computed();
+        status = run_round(f, seeds->file, seeds->n, room);
+        double took = seconds_computed() - start;
+        if (took > slowest) {
+            slowest = took;
+            slow_round = now.round;
         }
     }
+    if (status == 0)
+        printf("%llu rounds on %zu seeds, %llu accepted; the slowest, %llu, took %.2f s\n", now.round, seeds->n, now.accepted,
+               slow_round, slowest);
     free(room);
     return status;
+}
+
+/* One round, with what it says. */
+static int show_round(const Fuzz *f, const FuzzSeeds *seeds)
+{
+    char *room = malloc(MUTANT_BYTES + 1);
+    if (!room)
+        return 3;
+    fwrite(room, 1, mutate(now.seed, now.round, seeds->file, seeds->n, f->word, room), stdout);
+    fflush(stdout);
+    int status = run_round(f, seeds->file, seeds->n, room);
+    free(room);
+    return status;
+}
+
+/* Rejected texts are reported on stderr, thousands a second; nobody wants to read
+ * them.  Sanitizers write to its descriptor. */
+static int run_quietly(const Fuzz *f, const FuzzSeeds *seeds, double seconds)
+{
+    FILE *saved = stderr, *nowhere = fopen("/dev/null", "w");
+    if (!nowhere)
+        return 3;
+    stderr = nowhere;
+    int status = run_rounds(f, seeds, seconds);
+    stderr = saved;
+    fclose(nowhere);
+    return status;
+}
+
+static void catch_failures(void)
+{
+    if (__sanitizer_set_death_callback)
+        __sanitizer_set_death_callback(last_words);
+    signal(SIGALRM, on_signal);
+    signal(SIGPROF, on_signal);
+    signal(SIGABRT, on_signal);
 }
 
 int fuzz_main(int argc, char **argv, const Fuzz *f)
 {
     double seconds = 15;
     bool once = false;
-    int option;
+    int option, status = 2;
     now.program = argv[0];
     now.seed = 1;
     while ((option = getopt(argc, argv, "t:s:r:")) != -1) {
@@ -327,20 +450,17 @@ int fuzz_main(int argc, char **argv, const Fuzz *f)
         default: fprintf(stderr, "usage: %s [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]\n", argv[0]); return 2;
         }
     }
-    FuzzText *file;
-    size_t nfile = read_seeds(optind < argc ? argv + optind : (char *const *)f->files, &file);
-    if (!nfile) {
+    FuzzSeeds seeds = {0};
+    read_seeds(&seeds, optind < argc ? argv + optind : (char *const *)(uintptr_t)f->files);
+    if (f->start)
+        f->start(&seeds);
+    catch_failures();
+    if (!seeds.n)
         fprintf(stderr, "%s: no seed file\n", argv[0]);
-        return 2;
-    }
-    if (__sanitizer_set_death_callback)
-        __sanitizer_set_death_callback(last_words);
-    signal(SIGALRM, on_signal);
-    signal(SIGPROF, on_signal);
-    signal(SIGABRT, on_signal);
-    int status = run_rounds(f, file, nfile, seconds, once);
-    for (size_t i = 0; i < nfile; i++)
-        free((char *)file[i].s);
-    free(file);
+    else
+        status = once ? show_round(f, &seeds) : run_quietly(f, &seeds, seconds);
+    if (f->end)
+        f->end();
+    free_seeds(&seeds);
     return status;
 }

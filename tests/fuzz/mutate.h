@@ -19,21 +19,34 @@ enum {
 /* One case: `text` ends with a NUL behind its bytes.  Returns what is wrong, or NULL. */
 typedef const char *FuzzCase(const char *text, size_t bytes);
 
-typedef struct Fuzz {
-    FuzzCase          *run;
-    const char *const *word;          /* tokens of the format, spliced in; NULL-terminated */
-    const char *const *files;         /* glob patterns of seed files; NULL-terminated */
-} Fuzz;
-
-/* PROGRAM [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]: run rounds for SECONDS
- * (default 15), or only ROUND; files replace the patterns.  Returns the exit
- * status: 0 when every round passed. */
-int fuzz_main(int argc, char **argv, const Fuzz *);
-
 typedef struct FuzzText {
     const char *s;
     size_t      n;
 } FuzzText;
+
+typedef struct FuzzSeeds {
+    FuzzText *file;                   /* malloc'ed, each at most MUTANT_BYTES */
+    size_t    n;
+} FuzzSeeds;
+/* Add a seed; what exceeds MUTANT_BYTES is cut. */
+void fuzz_seed(FuzzSeeds *, const void *bytes, size_t n);
+
+/* Count this case as one whose text was accepted. */
+void fuzz_accept(void);
+
+typedef struct Fuzz {
+    FuzzCase          *run;
+    const char *const *word;          /* tokens of the format, spliced in; NULL-terminated */
+    const char *const *files;         /* glob patterns of seed files; NULL-terminated */
+    void             (*start)(FuzzSeeds *);          /* before the first round: make what cases need, and seeds; or NULL */
+    void             (*end)(void);                   /* after the last; or NULL */
+} Fuzz;
+
+/* PROGRAM [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]: run rounds for SECONDS
+ * (default 15), or only ROUND, whose text is then written to standard output and
+ * its messages to stderr; files replace the patterns.  Returns the exit status: 0
+ * when every round passed. */
+int fuzz_main(int argc, char **argv, const Fuzz *);
 
 /* Make the mutant of this round in `out` (MUTANT_BYTES + 1); returns its bytes. */
 size_t mutate(uint64_t seed, uint64_t round, const FuzzText *file, size_t nfile, const char *const *word, char *out);
