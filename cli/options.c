@@ -23,6 +23,12 @@ static const char *program_name(ProgramName p)
     return p == PPLAN ? "pplan" : "prun";
 }
 
+/* What a message calls a command: prun has one without a name. */
+static const char *command_word(CommandId c)
+{
+    return c == COMMAND_run ? "prun" : command_rows[c].name;
+}
+
 static Status usage(ProgramName p, const char *fmt, const char *a, const char *b)
 {
     fprintf(stderr, "%s: ", program_name(p));
@@ -34,7 +40,7 @@ static Status usage(ProgramName p, const char *fmt, const char *a, const char *b
 static CommandId command_find(ProgramName p, const char *word)
 {
     for (CommandId c = 0; c < COMMANDS; c++)
-        if (command_rows[c].program == p && strcmp(command_rows[c].name, word) == 0)
+        if (command_rows[c].program == p && c != COMMAND_run && strcmp(command_rows[c].name, word) == 0)
             return c;
     return COMMANDS;
 }
@@ -104,7 +110,7 @@ static Status check_options(ProgramName p, const Args *out)
     for (uint32_t i = 0; i < out->noption; i++) {
         const OptionRow *row = &option_rows[out->option[i].id];
         if (!(row->commands >> out->command & 1))
-            return usage(p, "'%s' has no option '--%s'", command_rows[out->command].name, row->long_);
+            return usage(p, "'%s' has no option '--%s'", command_word(out->command), row->long_);
         if (row->help[0] == '!')
             return not_yet(p, "--", row->long_, row->help);
     }
@@ -123,8 +129,8 @@ static Status too_many(ProgramName p, const Args *out, uint32_t most)
     if (near)
         return usage(p, "unknown command '%s'; did you mean '%s'?", first, near);
     if (most == 0)
-        return usage(p, "'%s' takes no file, but '%s' was given", command_rows[out->command].name, first);
-    return usage(p, "'%s' takes one file; '%s' is one too many", command_rows[out->command].name, out->positional[1]);
+        return usage(p, "'%s' takes no file, but '%s' was given", command_word(out->command), first);
+    return usage(p, "'%s' takes one file; '%s' is one too many", command_word(out->command), out->positional[1]);
 }
 
 Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
@@ -155,7 +161,7 @@ Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
     TRY(check_options(p, out));
     bool wants = command_rows[out->command].positionals[0] != 0;
     if (wants && out->npositional == 0)
-        return usage(p, "'%s' needs a file: %s", command_rows[out->command].name, command_rows[out->command].positionals);
+        return usage(p, "'%s' needs a file: %s", command_word(out->command), command_rows[out->command].positionals);
     if (out->npositional > (wants ? 1u : 0u))
         return too_many(p, out, wants ? 1 : 0);
     return OK;

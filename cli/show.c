@@ -200,7 +200,7 @@ void show_memory(Report *r, const Program *p)
         if (n)
             table_row(r, t, row);
     }
-    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_TEXT(""), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
+    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_NUMBER(0), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
                     CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE] - total))};
     table_row(r, t, saved);
     Cell map[] = {CELL_TEXT("map"), CELL_NUMBER(p->nbuffer), CELL_NUMBER(p->map_bytes[PART_PRIVATE]),

@@ -77,11 +77,10 @@ static const char *path_text(Reader *r, const Path *p, uint32_t n)
     return arena_strndup(r->arena, text, n >= p->nstep ? strlen(text) : end);
 }
 
-/* A path must name something; where a round is out of range, say which exist. */
+/* A path must name something, and so must every round of its ranges; where a round
+ * is out of range, say which exist. */
 static void check_path(Reader *r, const Path *p)
 {
-    if (p->nstep == 0 || any_path(r, p))
-        return;
     for (uint32_t i = 1; i < p->nstep; i++) {
         if (p->step[i].name)
             continue;
@@ -93,7 +92,8 @@ static void check_path(Reader *r, const Path *p)
             return;
         }
     }
-    fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
+    if (p->nstep && !any_path(r, p))
+        fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
 }
 
 static bool op_has_axis(const Reader *r, const Op *op, const char *axis)
@@ -132,8 +132,10 @@ static Path read_path(Reader *r, const Node *n)
         if (k->kind != N_NAME) {
             s.first = k->kid[0]->ival;
             s.last = k->kind == N_INDICES ? k->kid[1]->ival : s.first;
-            if (s.last < s.first)
+            if (s.last < s.first) {
                 fail(r->e, k->at, "rounds %lld..%lld: the last is before the first", (long long)s.first, (long long)s.last);
+                s.last = s.first;
+            }
         }
         PUSH(r->arena, p.step, p.nstep, s);
     }

@@ -24,6 +24,16 @@ static Plan *plan_with(Arena *a, const PlanRequest *r, const Decisions *d, int64
     return p;
 }
 
+/* Whether what does not shrink with the micro-batch is too much by itself. */
+static bool states_exceed(const Program *p)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        if (p->buffer[i].cls <= CLASS_moments)
+            bytes += p->buffer[i].bytes * p->buffer[i].slots;
+    return bytes > p->memory - p->reserve;
+}
+
 /* Why no number of micro-batches fits: the ledger's classes of the smallest try. */
 static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, const Decisions *d)
 {
@@ -39,16 +49,16 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, co
                          r->graph->name, r->cluster->device[r->cluster->kind[d->device]].name, (long long)p->microbatches,
                          p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, excess));
     Text parts = text_new(ds->arena);
-    for (int c = CLASS_weights; c <= CLASS_saved; c++)
+    for (int c = 0; c < CLASSES; c++)
         if (by_class[c])
             text_add(&parts, "%s%s %s", parts.n ? ", " : "", text[c], text_bytes(ds->arena, by_class[c]));
-    diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
+    diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), parts.s);
-    if (!d->microbatches.any && p->microbatches < batch_extent(r->graph))
+    if (!d->microbatches.any && p->microbatches < batch_extent(r->graph) && !states_exceed(p))
         diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
     else
-        diag_help(ds, e, "a device with at least %s of memory would do",
-                  text_bytes(ds->arena, p->map_bytes[PART_PRIVATE] + p->reserve));
+        diag_help(ds, e, "a device with at least %s bytes of memory would do",
+                  text_count(ds->arena, p->map_bytes[PART_PRIVATE] + p->reserve));
     return ERR_REJECT;
 }
 
@@ -71,16 +81,6 @@ static int64_t next_microbatches(const Decisions *d, int64_t batch, int64_t m)
         if (batch % n == 0 && choice_allows(&d->microbatches, n))
             return n;
     return 0;
-}
-
-/* Whether what does not shrink with the micro-batch is too much by itself. */
-static bool states_exceed(const Program *p)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].cls <= CLASS_moments)
-            bytes += p->buffer[i].bytes * p->buffer[i].slots;
-    return bytes > p->memory - p->reserve;
 }
 
 /* After m did not fit: the next number, or the last when only its figures matter. */
