@@ -89,21 +89,27 @@ static void check_gradients(Verify *v)
 
 /* ---- the step ---- */
 
-static uint32_t calls_of(const Program *p, ProcKind kind, uint32_t micro)
+/* A procedure of every micro-batch is called once; one pass, as there may be many. */
+static void check_calls(Verify *v, ProcKind kind, Arena *scratch)
 {
-    uint32_t n = 0;
+    const Program *p = v->p;
+    uint32_t *calls = NEWN(scratch, uint32_t, p->microbatches);
     for (uint32_t i = 0; i < p->ncall; i++)
-        n += p->proc[p->call[i].proc].kind == kind && p->call[i].micro == micro;
-    return n;
+        if (p->proc[p->call[i].proc].kind == kind && p->call[i].micro < p->microbatches)
+            calls[p->call[i].micro]++;
+    for (int64_t m = 0; m < p->microbatches; m++)
+        if (calls[m] != 1)
+            broken(v, "procedure %d of micro-batch %lld is not called once", (int)kind, (long long)m);
 }
 
 static void check_schedule(Verify *v)
 {
     const Program *p = v->p;
+    Arena *scratch = arena_new("scratch");
     for (int kind = PROC_begin; kind <= PROC_backward; kind++)
-        for (uint32_t m = 0; m < (uint32_t)p->microbatches; m++)
-            if (p->ncall > 0 && proc_find(p, (ProcKind)kind) && calls_of(p, (ProcKind)kind, m) != 1)
-                broken(v, "procedure %d of micro-batch %u is not called once", kind, m);
+        if (p->ncall > 0 && proc_find(p, (ProcKind)kind))
+            check_calls(v, (ProcKind)kind, scratch);
+    arena_free(scratch);
     for (uint32_t i = 0; i + 1 < p->ncall; i++)
         if (p->proc[p->call[i].proc].kind == PROC_update)
             broken(v, "weights are updated before the end of the step");

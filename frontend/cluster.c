@@ -55,8 +55,8 @@ static Device read_device(Machine *m, const Node *item)
     double memory = 0, reserve = 0, unused = 0;
     Key key[DEVICE_KEYS + PEAK_KEYS + 1] = {
         {.name = "backend", .type = KEY_WORD, .out = &backend, .words = backends},
-        {.name = "memory", .type = KEY_QUANTITY, .out = &memory, .unit = UNIT_BYTES},
-        {.name = "bandwidth", .type = KEY_QUANTITY, .out = &d.bandwidth, .unit = UNIT_BYTES_PER_S},
+        {.name = "memory", .type = KEY_QUANTITY, .out = &memory, .unit = UNIT_BYTES, .lo = 1},
+        {.name = "bandwidth", .type = KEY_QUANTITY, .out = &d.bandwidth, .unit = UNIT_BYTES_PER_S, .lo = 1},
         {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
         {.name = "launch", .type = KEY_QUANTITY, .out = &d.launch, .unit = UNIT_SECONDS},
         {.name = "threads", .type = KEY_WHOLE, .out = &threads, .lo = 1, .hi = 4096},
@@ -74,7 +74,7 @@ static Device read_device(Machine *m, const Node *item)
     d.memory = (int64_t)memory;
     d.reserve = (int64_t)reserve;
     d.threads = d.backend == BACKEND_CPU && !threads ? 1 : (int)threads;
-    if (d.reserve >= d.memory && key[1].at && key[3].at)
+    if (d.memory > 0 && d.reserve >= d.memory && key[3].at)
         fail(m->e, key[3].at->at, "the reserve leaves nothing: %s of %s", text_bytes(m->e->arena, d.reserve),
              text_bytes(m->e->arena, d.memory));
     return d;
@@ -143,7 +143,7 @@ static void read_level(Machine *m, const Node *node)
     for (uint32_t i = 1; i + 1 < node->nkid; i++)
         read_group(m, node->kid[i], &l);
     Key key[] = {
-        {.name = "link", .type = KEY_QUANTITY, .out = &l.link, .unit = UNIT_BYTES_PER_S},
+        {.name = "link", .type = KEY_QUANTITY, .out = &l.link, .unit = UNIT_BYTES_PER_S, .lo = 1},
         {.name = "latency", .type = KEY_QUANTITY, .out = &l.latency, .unit = UNIT_SECONDS},
         {.name = "topology", .type = KEY_WORD, .out = &topology, .words = topologies},
         {.name = "efficiency", .type = KEY_REAL, .out = &l.efficiency, .lo = 0.001, .hi = 1},

@@ -5,34 +5,10 @@
 
 /* ---- reading one ---- */
 
-static const Node *node_at(const Node *n, Span at)
-{
-    if (n->at.start == at.start && n->at.end == at.end)
-        return n;
-    for (uint32_t i = 0; i < n->nkid; i++)
-        if (n->kid[i]->at.start <= at.start && n->kid[i]->at.end >= at.end) {
-            const Node *found = node_at(n->kid[i], at);
-            if (found)
-                return found;
-        }
-    return NULL;
-}
-
 static bool on_command_line(const Elab *e, const Define *d)
 {
     const Source *s = sources_of(e->ds->sources, d->at);
     return !s || !s->excerpt;
-}
-
-/* The value's expression in a file already read. */
-static const Node *value_in_file(const Elab *e, const Define *d)
-{
-    for (uint32_t u = 0; u < e->units->nunit; u++) {
-        const Node *n = node_at(e->units->unit[u].root, d->at);
-        if (n)
-            return n;
-    }
-    return NULL;
 }
 
 static const char *form(Elab *e, const Define *d)
@@ -62,10 +38,8 @@ static Term eval_quietly(Elab *e, Scope *s, const Node *n, Span text, const char
 /* On the command line a message must say which value it is about. */
 static Term value_of_define(Elab *e, Scope *s, const Define *d)
 {
-    if (!on_command_line(e, d)) {
-        const Node *n = value_in_file(e, d);
-        return n ? term_scalar(e, eval(e, s, n)) : POISON;
-    }
+    if (d->node)
+        return term_scalar(e, eval(e, s, d->node));
     const char *mistake;
     Term t = eval_quietly(e, s, NULL, d->at, &mistake);
     if (mistake)

@@ -180,7 +180,7 @@ bool eval_whole(Elab *, Scope *, const Node *, const char *what, int64_t lo, int
 bool eval_real(Elab *, Scope *, const Node *, const char *what, Term *out);
 bool eval_bool(Elab *, Scope *, const Node *, const char *what, bool *out);
 bool eval_dtype(Elab *, Scope *, const Node *, const char *what, DType *out);
-bool eval_quantity(Elab *, Scope *, const Node *, const char *what, UnitKind, double *out);
+bool eval_quantity(Elab *, Scope *, const Node *, const char *what, UnitKind, double lo, double *out);
 
 /* ---- settings.c: blocks of `key = value` ---- */
 
@@ -192,7 +192,7 @@ typedef struct Key {
     const char *name;                 /* "lr", "host.memory" */
     KeyType     type;
     void       *out;
-    double      lo, hi;               /* numbers: least and greatest value allowed */
+    double      lo, hi;               /* least and greatest value allowed; of quantities the least */
     const char *const *words;         /* KEY_WORD: NULL-terminated; `none` is the word none */
     UnitKind    unit;                 /* KEY_QUANTITY */
     const Node *at;                   /* set: the pair that gave it; NULL: not given */

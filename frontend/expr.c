@@ -254,13 +254,32 @@ static const char *unit_phrase(UnitKind u)
     return phrase[u];
 }
 
-bool eval_quantity(Elab *e, Scope *s, const Node *n, const char *what, UnitKind unit, double *out)
+/* No machine comes near; bytes and their sums stay within 63 bits. */
+static double unit_most(UnitKind u)
+{
+    return u == UNIT_BYTES ? (double)ELEMENTS_LIMIT : 1e24;
+}
+
+static bool quantity_in_range(Elab *e, const Node *n, const char *what, UnitKind unit, double lo, double v)
+{
+    static const char *const base[] = {[UNIT_BYTES] = " B", [UNIT_BYTES_PER_S] = " B/s", [UNIT_FLOP] = " FLOP",
+                                       [UNIT_FLOP_PER_S] = " FLOP/s", [UNIT_SECONDS] = " s", [UNIT_FRACTION] = "", [UNIT_NUMBER] = ""};
+    if (v >= lo && v <= unit_most(unit))
+        return true;
+    fail(e, n->at, "%s must be at least %g%s and at most %g%s, but it is %g%s", what, lo, base[unit], unit_most(unit), base[unit], v,
+         base[unit]);
+    return false;
+}
+
+bool eval_quantity(Elab *e, Scope *s, const Node *n, const char *what, UnitKind unit, double lo, double *out)
 {
     Term t = term_scalar(e, eval(e, s, n));
     bool plain = t.kind == TERM_INT || t.kind == TERM_REAL;
     bool fits = t.kind == TERM_QUANTITY ? t.i == (int64_t)unit : plain && (unit == UNIT_NUMBER || unit == UNIT_FRACTION);
     if (!fits)
         return wrong(e, n, what, unit_phrase(unit), t);
+    if (!quantity_in_range(e, n, what, unit, lo, t.f))
+        return false;
     *out = t.f;
     return true;
 }

@@ -7,9 +7,9 @@
 #include "ir/graph.h"
 #include "ir/plan.h"
 
-/* An override from -D or from a .plan's `set`: the value's text is parsed by the
+/* An override from -D or from a rule `set`: the value's text is parsed by the
  * language's own expression grammar; `at` points at it for messages. */
-typedef struct Define { const char *name, *value; Span at; bool used; } Define;
+typedef struct Define { const char *name, *value; Span at; const Node *node; bool used; } Define;   /* node: parsed already, or NULL */
 
 /* Elaborate model `name` (NULL: the last one in the last file).  Defines that the
  * model takes get `used` set.  The Graph has forward ops only. */

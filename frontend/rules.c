@@ -260,7 +260,7 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         rule->choice = read_choice(r, value, "a device", 0);
     } else if (strcmp(name->text, "bucket") == 0) {
         double bytes;
-        if (eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, &bytes))
+        if (eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, 1, &bytes))
             add_choice(r, &rule->choice, (int64_t)bytes);
     } else if (strcmp(name->text, "schedule") == 0) {
         Term t = eval(r->e, r->scope, value);
@@ -518,7 +518,8 @@ void plan_sets(Diags *ds, const Units *units, Define **out, uint32_t *n)
             const Node *b = rules->kid[k]->kid[1];
             if (b->kind != N_SET)
                 continue;
-            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .at = b->kid[1]->at};
+            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .at = b->kid[1]->at,
+                        .node = b->kid[1]};
             PUSH(ds->arena, *out, *n, d);
         }
     }

@@ -69,7 +69,7 @@ static void read_value(Elab *e, Scope *s, const Node *n, const Key *k)
     case KEY_REAL:     read_number(e, s, n, k); break;
     case KEY_WHOLE:    read_whole(e, s, n, k); break;
     case KEY_WORD:     read_word(e, n, k); break;
-    case KEY_QUANTITY: eval_quantity(e, s, n, k->name, k->unit, k->out); break;
+    case KEY_QUANTITY: eval_quantity(e, s, n, k->name, k->unit, k->lo, k->out); break;
     case KEY_DTYPE:
         if (eval_dtype(e, s, n, k->name, &dtype))
             *(int *)k->out = (int)dtype;

@@ -74,11 +74,30 @@ static bool is_pinned(const Decisions *d)
     return d->microbatches.nvalue == 1;
 }
 
-/* The next number after `m` that the rules allow and the batch divides by; 0: none. */
+/* Programs grow with the number of micro-batches, and so does the search for it:
+ * more than these are taken only when they are given. */
+enum { MICROBATCHES_TRIED = 1 << 16 };
+
+/* The least number after `m` that the rules name and the batch divides by; 0: none. */
+static int64_t next_given(const Choice *c, int64_t batch, int64_t m)
+{
+    int64_t least = 0;
+    for (uint32_t i = 0; i < c->nvalue; i++) {
+        int64_t v = c->value[i];
+        if (v > m && v <= batch && batch % v == 0 && (!least || v < least))
+            least = v;
+    }
+    return least;
+}
+
+/* The next number after `m` that the rules allow and the batch divides by; 0: none
+ * that is worth trying. */
 static int64_t next_microbatches(const Decisions *d, int64_t batch, int64_t m)
 {
-    for (int64_t n = m + 1; n <= batch; n++)
-        if (batch % n == 0 && choice_allows(&d->microbatches, n))
+    if (!d->microbatches.any)
+        return next_given(&d->microbatches, batch, m);
+    for (int64_t n = m + 1; n <= batch && n <= MICROBATCHES_TRIED; n++)
+        if (batch % n == 0)
             return n;
     return 0;
 }
@@ -99,7 +118,7 @@ static Status none_divides(Diags *ds, const PlanRequest *r, const Decisions *d)
     while (batch % below)
         below--;
     while (above < batch && batch % above)
-        above++;
+        above = above < m + MICROBATCHES_TRIED ? above + 1 : batch;
     bool one = is_pinned(d);
     Diag *e = diag_error(ds, d->microbatches_at, "cannot cut 'batch' (%lld) into %s%lld%s equal micro-batches", (long long)batch,
                          one ? "" : "any of ", (long long)m, one ? "" : ", ...");

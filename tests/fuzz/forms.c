@@ -99,6 +99,7 @@ const char *scratch_open(Arena *a)
 
 void scratch_write(const char *path, const void *bytes, size_t n)
 {
+    remove(path);                     /* a file that is cut to nothing and written anew goes to disk at once */
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0)
         abort();
