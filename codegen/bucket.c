@@ -102,14 +102,18 @@ static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype,
     return code_own(p, t, cls);
 }
 
-/* Everything on `from` now lies in `into`, `at` bytes further on. */
-static void move_into(Program *p, BufferId from, BufferId into, int64_t at)
+/* Where what lies on a buffer is to lie: `at` bytes further on in `into`. */
+typedef struct Move { BufferId into; int64_t at; bool moves; } Move;
+
+static void move_tensors(Program *p, const Move *of, uint32_t nbuffer)
 {
-    for (uint32_t t = 0; t < p->ntensor; t++)
-        if (p->tensor[t].buffer.i == from.i) {
-            p->tensor[t].buffer = into;
-            p->tensor[t].at += at;
+    for (uint32_t t = 0; t < p->ntensor; t++) {
+        Tensor *x = &p->tensor[t];
+        if (x->buffer.i < nbuffer && of[x->buffer.i].moves) {
+            x->at += of[x->buffer.i].at;
+            x->buffer = of[x->buffer.i].into;
         }
+    }
 }
 
 static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t at)
@@ -120,26 +124,28 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
     return program_add_tensor(p, t);
 }
 
-static void lay_out(Program *p, Bucket *b, uint32_t index)
+static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
     b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->dtype, b->elements, ROLE_WEIGHT);
     b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->dtype, b->elements, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
         b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->dtype, b->elements, ROLE_STEP);
+    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
-        move_into(p, buffer_of(p, s->weight), buffer_of(p, b->weights), at);
-        move_into(p, buffer_of(p, s->gradient), buffer_of(p, b->gradients), at);
+        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), at, true};
+        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), at, true};
         for (uint32_t k = 0; k < b->nmoment; k++)
             s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
         at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->dtype);
     }
+    move_tensors(p, of, p->nbuffer);
 }
 
 /* Weights that no optimizer touches: frozen, unused, or of an inference model. */
-static void lay_out_frozen(Program *p)
+static void lay_out_frozen(Program *p, Arena *scratch)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < p->nstate; i++)
@@ -149,16 +155,17 @@ static void lay_out_frozen(Program *p)
         return;
     const char *name = has_tensor(p->loss) ? "frozen.weights" : "weights";
     BufferId b = program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_weights, .bytes = align_up(bytes, BUFFER_ALIGN), .slots = 1});
+    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
         if (has_tensor(s->gradient))
             continue;
         const Tensor *w = &p->tensor[s->weight.i];
-        int64_t next = at + padded(w) * dtype_bytes(w->dtype);
-        move_into(p, w->buffer, b, at);
-        at = next;
+        of[w->buffer.i] = (Move){b, at, true};
+        at += padded(w) * dtype_bytes(w->dtype);
     }
+    move_tensors(p, of, p->nbuffer);
 }
 
 /* ---- the update procedure ---- */
@@ -252,9 +259,9 @@ void bucket(Program *p, int64_t limit, Arena *scratch)
         Bucket *b = &bs.bucket[i];
         b->nmoment = moments(&p->optimizer);
         b->moment[0] = b->moment[1] = NO_TENSOR;
-        lay_out(p, b, i);
+        lay_out(p, b, i, scratch);
     }
-    lay_out_frozen(p);
+    lay_out_frozen(p, scratch);
     if (bs.nbucket > 0)
         add_update(&bs);
     code_sweep(p, scratch);

@@ -3,6 +3,7 @@
  * One evaluator serves a Graph's op at its global extents and an Instr at its
  * rank's local ones.  The letters of the formulas are explained in ops.def. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "ir/program.h"
@@ -119,25 +120,23 @@ double op_bytes(const Graph *g, OpId id)
 
 /* ---- model FLOPs ---- */
 
-static int64_t least(int64_t a, int64_t b)
+/* Sum of min(i + shift, most) over i = 0 .. n-1; shift >= 0. */
+static double ramp(double n, double shift, double most)
 {
-    return a < b ? a : b;
+    double rising = fmin(fmax(most - shift, 0), n);
+    return rising * shift + rising * (rising - 1) / 2 + (n - rising) * most;
 }
 
 /* (query, key) pairs that attention does not mask, queries and keys counted from
- * the same position 0: causal keeps j <= i, a window w keeps |i - j| < w. */
-static double attended_pairs(const Op *op, int64_t queries, int64_t keys)
+ * the same position 0: causal keeps j <= i, a window w keeps |i - j| < w.  Of the
+ * keys below a row's last one, those below its first one are taken away. */
+static double attended_pairs(const Op *op, double queries, double keys)
 {
     bool causal = op_attr(op, "causal")->i != 0;
     const Attr *window = op_attr(op, "window");
-    int64_t w = window->kind == ATTR_INT ? window->i : queries + keys;
-    double pairs = 0;
-    for (int64_t i = 0; i < queries; i++) {
-        int64_t last = causal ? least(i, keys - 1) : least(i + w - 1, keys - 1);
-        int64_t first = i - w + 1 > 0 ? i - w + 1 : 0;
-        pairs += last >= first ? (double)(last - first + 1) : 0;
-    }
-    return pairs;
+    double w = window->kind == ATTR_INT ? (double)window->i : queries + keys;
+    double late = fmax(queries - (w - 1), 0);        /* rows whose window begins at or behind key 0 */
+    return ramp(queries, causal ? 1 : w, keys) - ramp(late, 0, keys);
 }
 
 /* The matmul part of a forward op: all of it, but a router also has a softmax. */
@@ -149,8 +148,8 @@ static double matmul_flops(const Graph *g, const Op *op, bool causal)
     double flops = flops_of(op->kind, &s);
     if (op->kind != OP_attention || !causal)
         return flops;
-    int64_t queries = (int64_t)of_role(&s, 's'), keys = (int64_t)of_role(&s, 't');
-    return flops * (attended_pairs(op, queries, keys) / ((double)queries * (double)keys));
+    double queries = of_role(&s, 's'), keys = of_role(&s, 't');
+    return flops * (attended_pairs(op, queries, keys) / (queries * keys));
 }
 
 /* Each token visits `top` experts, however many slots its group has: what part of
@@ -182,10 +181,19 @@ static DimId slot_dim(const Op *dispatch)
     return NO_DIM;
 }
 
-/* The part of an op that is counted: of one on a dispatch's slots, what tokens fill. */
-static double counted_share(const Graph *g, const Op *op)
+static uint32_t first_dispatch(const Graph *g)
 {
-    for (uint32_t i = 0; i < g->nop; i++)
+    uint32_t i = 0;
+    while (i < g->nop && g->op[i].kind != OP_dispatch)
+        i++;
+    return i;
+}
+
+/* The part of an op that is counted: of one on a dispatch's slots, what tokens fill.
+ * Dispatches are looked for from op `first` on. */
+static double counted_share(const Graph *g, const Op *op, uint32_t first)
+{
+    for (uint32_t i = first; i < g->nop; i++)
         if (g->op[i].kind == OP_dispatch && has_factor_of(op, slot_dim(&g->op[i])))
             return slot_share(g, &g->op[i]);
     return 1;
@@ -194,10 +202,11 @@ static double counted_share(const Graph *g, const Op *op)
 double graph_model_flops(const Graph *g, bool causal)
 {
     double flops = 0;
+    uint32_t dispatch = first_dispatch(g);
     for (uint32_t i = 0; i < g->nop; i++) {
         const Op *op = &g->op[i];
         if (op->phase == PHASE_FORWARD && (op_info[op->kind].flags & OPF_MATMUL))
-            flops += matmul_flops(g, op, causal) * counted_share(g, op);
+            flops += matmul_flops(g, op, causal) * counted_share(g, op, dispatch);
     }
     return has_value(g->loss) ? 3 * flops : flops;
 }

@@ -245,9 +245,10 @@ static bool is_given(BufferClass c)
 static void find_meetings(Replay *rp)
 {
     const Program *p = rp->p;
-    for (uint32_t i = 0; i < p->nbuffer; i++)
+    uint32_t n = program_is_mapped(p) ? p->nbuffer : 0;
+    for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = 0; j < i; j++)
-            if (program_is_mapped(p) && buffers_meet(&p->buffer[i], &p->buffer[j])) {
+            if (buffers_meet(&p->buffer[i], &p->buffer[j])) {
                 PUSH(rp->arena, rp->meets[i], rp->nmeets[i], j);
                 PUSH(rp->arena, rp->meets[j], rp->nmeets[j], i);
             }

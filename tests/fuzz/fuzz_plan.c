@@ -8,7 +8,10 @@
 #include "tests/fuzz/forms.h"
 #include "tests/fuzz/mutate.h"
 
-enum { OPTION_BYTES = 300 };          /* texts up to here are taken for --with too */
+enum {
+    OPTION_BYTES = 300,               /* texts up to here are taken for --with too */
+    PLAN_OPS = 400                    /* models up to here are planned: a round should take milliseconds */
+};
 
 static const char *const words[] = {
     "plan", "plan for m", "plan m on laptop1 {", "mesh dp = 1", "mesh dp = 2", "mesh tp = 1..8", "mesh pp = 2 * 2", "microbatches = 1",
@@ -50,7 +53,7 @@ static Made make(Arena *a, bool closed, int argc, char **argv)
     Program *p;
     if (args_read(a, PPLAN, argc, argv, &args) != OK)
         return m;
-    if (load_model(&l, &args) == OK && load_plan(&l, closed, NULL, &plan, &p) == OK) {
+    if (load_model(&l, &args) == OK && l.graph->nop <= PLAN_OPS && load_plan(&l, closed, NULL, &plan, &p) == OK) {
         m.plan = plan_form(a, plan, l.graph);
         m.program = program_form(a, p);
         m.wrong = program_check(p, stderr) ? "the planner made a broken program" : check_program_form(a, p);

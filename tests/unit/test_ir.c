@@ -228,7 +228,7 @@ static void model_flops_of_attention(void **state)
 {
     (void)state;
     static const struct { bool causal; int64_t window; double pairs; } cases[] = {
-        {false, 0, 25}, {true, 0, 15}, {true, 2, 9}, {false, 2, 13}, {true, 1, 5},
+        {false, 0, 25}, {true, 0, 15}, {true, 2, 9}, {false, 2, 13}, {true, 1, 5}, {true, 9, 15}, {false, 9, 25},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Small s = small_new();
