@@ -80,18 +80,6 @@ static Status add_defines(Loaded *l, const Args *args)
     return OK;
 }
 
-/* `set` in --with: an override like one of -D. */
-static Status add_with_sets(Loaded *l)
-{
-    Define *set = NULL;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < l->nwith; i++)
-        plan_sets(l->ds, &l->with[i], &set, &n);
-    for (uint32_t i = 0; i < n; i++)
-        TRY(add_define(l, "<--with>", arena_printf(l->input, "%s=%s", set[i].name, set[i].value), (uint32_t)strlen(set[i].name)));
-    return OK;
-}
-
 /* ---- clusters ---- */
 
 enum { CLUSTERS_LIMIT = 64 };
@@ -193,6 +181,7 @@ static Status parse_with(Loaded *l, const Args *args)
         Units units;
         TRY(parse_text(l->ds, "<--with>", text, strlen(text), include_path(l, args), &units));
         TRY(diags_status(l->ds));
+        plan_sets(l->ds, &units, &l->define, &l->ndefine);
         PUSH(l->input, l->with, l->nwith, units);
     }
     return OK;
@@ -221,9 +210,8 @@ static Status load_parts(Loaded *l, const Args *args)
 {
     TRY(parse_file(l->ds, load_path(l, args->positional[0]), include_path(l, args), &l->model_units));
     TRY(diags_status(l->ds));
-    TRY(parse_with(l, args));
     plan_sets(l->ds, &l->model_units, &l->define, &l->ndefine);
-    TRY(add_with_sets(l));
+    TRY(parse_with(l, args));
     TRY(add_defines(l, args));
     TRY(elaborate_model(l->ds, &l->model_units, args_value(args, OPT_model), l->define, l->ndefine, l->ir, &l->graph));
     TRY(load_cluster(l, args));
