@@ -38,7 +38,7 @@ OPT_release  = -O2 -g1
 OPT_asan     = -O1 -g1 $(SANITIZE)
 OPT_clang    = -O2 -g1
 KOPT_release = -O3 -g1 -DNDEBUG
-KOPT_asan    = -O2 -g1 $(SANITIZE)
+KOPT_asan    = -O1 -g1 $(SANITIZE)
 KOPT_clang   = -O3 -g1 -DNDEBUG
 LINK_asan    = $(SANITIZE)
 

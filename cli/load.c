@@ -1,6 +1,7 @@
 /* Load: finds files, bundled ones too, and runs the frontend over them. */
 #include "cli/load.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static const char *bundled_dir(Arena *a)
 
 const char *load_path(Loaded *l, const char *name)
 {
-    if (strcmp(name, "-") == 0 || access(name, F_OK) == 0 || name[0] == '/')
+    if (strcmp(name, "-") == 0 || !name[0] || access(name, F_OK) == 0 || name[0] == '/')
         return name;
     const char *bundled = arena_printf(l->input, "%s/%s", bundled_dir(l->input), name);
     return access(bundled, R_OK) == 0 ? bundled : name;
@@ -52,6 +53,18 @@ static IncludePath include_path(Loaded *l, const Args *args)
 
 /* ---- overrides ---- */
 
+/* An override written on the command line; its value is a source of its own. */
+static Status add_define(Loaded *l, const char *source, const char *text, uint32_t name)
+{
+    Source *s = sources_add(l->sources, source, text, strlen(text));
+    if (!s)
+        return ERR_REJECT;
+    s->excerpt = false;
+    Define d = {.name = arena_strndup(l->input, text, name), .value = text + name + 1, .at = {s->start + name + 1, s->start + s->bytes}};
+    PUSH(l->input, l->define, l->ndefine, d);
+    return OK;
+}
+
 static Status add_defines(Loaded *l, const Args *args)
 {
     for (uint32_t i = 0; i < args->noption; i++) {
@@ -62,36 +75,66 @@ static Status add_defines(Loaded *l, const Args *args)
             fprintf(stderr, "error: -D '%s': expected NAME=VALUE\n", text);
             return ERR_USAGE;
         }
-        Source *s = sources_add(l->sources, "<command line>", text, strlen(text));
-        if (!s)
-            return ERR_REJECT;
-        s->excerpt = false;
-        uint32_t name = (uint32_t)(equals - text);
-        Define d = {.name = arena_strndup(l->input, text, name), .value = equals + 1,
-                    .at = {s->start + name + 1, s->start + s->bytes}};
-        PUSH(l->input, l->define, l->ndefine, d);
+        TRY(add_define(l, "<command line>", text, (uint32_t)(equals - text)));
     }
     return OK;
 }
 
 /* ---- clusters ---- */
 
-/* -c takes `file`, `file:name`, or the name of a bundled cluster. */
+enum { CLUSTERS_LIMIT = 64 };
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* The names of the bundled clusters, in alphabetical order. */
+static size_t bundled_clusters(Arena *a, const char *name[CLUSTERS_LIMIT])
+{
+    DIR *dir = opendir(arena_printf(a, "%s/clusters", bundled_dir(a)));
+    size_t n = 0;
+    for (struct dirent *d; dir && n < CLUSTERS_LIMIT && (d = readdir(dir));) {
+        const char *end = strstr(d->d_name, ".pcluster");
+        if (end && end != d->d_name && !end[strlen(".pcluster")])
+            name[n++] = arena_strndup(a, d->d_name, (size_t)(end - d->d_name));
+    }
+    if (dir)
+        closedir(dir);
+    qsort(name, n, sizeof *name, by_name);
+    return n;
+}
+
+static Status no_such_cluster(Arena *a, const char *given)
+{
+    const char *name[CLUSTERS_LIMIT];
+    size_t n = bundled_clusters(a, name);
+    const char *near = nearest_name(given, name, n);
+    const char *hint = near ? arena_printf(a, "; did you mean '%s'?", near) : "";
+    fprintf(stderr, "error: -c '%s': neither a file, a file:name nor a bundled cluster%s\n", given, hint);
+    Text all = text_new(a);
+    for (size_t i = 0; i < n; i++)
+        text_add(&all, "%s%s", i ? ", " : "", name[i]);
+    fprintf(stderr, "help: the bundled clusters are %s\n", all.s);
+    return ERR_REJECT;
+}
+
+/* -c takes `file`, `file:name`, or the name of a bundled cluster.  NULL: none of them. */
 static const char *cluster_file(Loaded *l, const char *given, const char **name)
 {
     *name = NULL;
-    if (access(given, R_OK) == 0)
+    if (strcmp(given, "-") == 0 || access(given, F_OK) == 0)
         return given;
     const char *colon = strrchr(given, ':');
     if (colon) {
         const char *file = arena_strndup(l->input, given, (size_t)(colon - given));
-        if (access(file, R_OK) == 0) {
+        if (access(file, F_OK) == 0) {
             *name = colon + 1;
             return file;
         }
     }
     const char *bundled = arena_printf(l->input, "%s/clusters/%s.pcluster", bundled_dir(l->input), given);
-    return access(bundled, R_OK) == 0 ? bundled : given;
+    return access(bundled, R_OK) == 0 ? bundled : NULL;
 }
 
 static Status load_cluster(Loaded *l, const Args *args)
@@ -100,10 +143,17 @@ static Status load_cluster(Loaded *l, const Args *args)
     Units *units = &l->model_units;
     if (given) {
         units = &l->cluster_units;
-        TRY(parse_file(l->ds, cluster_file(l, given, &name), include_path(l, args), units));
+        const char *file = cluster_file(l, given, &name);
+        if (!file)
+            return no_such_cluster(l->input, given);
+        TRY(parse_file(l->ds, file, include_path(l, args), units));
         TRY(diags_status(l->ds));
     }
-    return elaborate_cluster(l->ds, units, name, l->define, l->ndefine, l->ir, &l->cluster);
+    TRY(elaborate_cluster(l->ds, units, name, l->define, l->ndefine, l->ir, &l->cluster));
+    if (!given || l->cluster)
+        return OK;
+    fprintf(stderr, "error: -c '%s': there is no cluster in this file\n", given);
+    return ERR_REJECT;
 }
 
 /* ---- rules ---- */
@@ -121,15 +171,7 @@ static Status add_rules(Loaded *l, const Units *units)
     return OK;
 }
 
-static Status load_rules(Loaded *l)
-{
-    TRY(add_rules(l, &l->model_units));
-    for (uint32_t i = 0; i < l->nwith; i++)
-        TRY(add_rules(l, &l->with[i]));
-    return OK;
-}
-
-/* What --with says is parsed before the model is elaborated: it may `set` its dims. */
+/* Parsed before the model is elaborated: a `set` among the rules is an override. */
 static Status parse_with(Loaded *l, const Args *args)
 {
     for (uint32_t i = 0; i < args->noption; i++) {
@@ -145,6 +187,23 @@ static Status parse_with(Loaded *l, const Args *args)
     return OK;
 }
 
+static Status load_rules(Loaded *l)
+{
+    TRY(add_rules(l, &l->model_units));
+    for (uint32_t i = 0; i < l->nwith; i++)
+        TRY(add_rules(l, &l->with[i]));
+    return OK;
+}
+
+/* A .plan carries the cluster it is for; -c plans the same rules for another one. */
+static Status check_cluster(Loaded *l, const Args *args)
+{
+    const char *want = l->rules->cluster;
+    if (want && l->cluster && !args_value(args, OPT_cluster) && strcmp(want, l->cluster->name) != 0)
+        diag_error(l->ds, l->rules->at, "this plan is for cluster '%s', but the file has cluster '%s'", want, l->cluster->name);
+    return diags_status(l->ds);
+}
+
 /* ---- the whole ---- */
 
 static Status load_parts(Loaded *l, const Args *args)
@@ -157,7 +216,8 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(elaborate_model(l->ds, &l->model_units, args_value(args, OPT_model), l->define, l->ndefine, l->ir, &l->graph));
     TRY(load_cluster(l, args));
     TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
-    return load_rules(l);
+    TRY(load_rules(l));
+    return check_cluster(l, args);
 }
 
 Status load_model(Loaded *l, const Args *args)

@@ -10,7 +10,7 @@ typedef struct Loaded {
     Sources *sources;
     Diags   *ds;
     Units    model_units, cluster_units;
-    Units   *with;    uint32_t nwith;                /* of --with, in the order given */
+    Units   *with;    uint32_t nwith;   /* one per --with, in the order given */
     Define  *define;  uint32_t ndefine;
     Graph   *graph;                   /* forward only until load_plan() */
     Cluster *cluster;                 /* NULL: none named and none in the files */

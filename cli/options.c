@@ -23,6 +23,12 @@ static const char *program_name(ProgramName p)
     return p == PPLAN ? "pplan" : "prun";
 }
 
+/* What a message calls a command: prun has one without a name. */
+static const char *command_word(CommandId c)
+{
+    return c == COMMAND_run ? "prun" : command_rows[c].name;
+}
+
 static Status usage(ProgramName p, const char *fmt, const char *a, const char *b)
 {
     fprintf(stderr, "%s: ", program_name(p));
@@ -34,7 +40,7 @@ static Status usage(ProgramName p, const char *fmt, const char *a, const char *b
 static CommandId command_find(ProgramName p, const char *word)
 {
     for (CommandId c = 0; c < COMMANDS; c++)
-        if (command_rows[c].program == p && strcmp(command_rows[c].name, word) == 0)
+        if (command_rows[c].program == p && c != COMMAND_run && strcmp(command_rows[c].name, word) == 0)
             return c;
     return COMMANDS;
 }
@@ -70,9 +76,9 @@ static OptionId option_find(const char *word, const char **value)
     return OPTIONS;
 }
 
-static Status not_yet(ProgramName p, const char *what, const char *help)
+static Status not_yet(ProgramName p, const char *dashes, const char *what, const char *help)
 {
-    fprintf(stderr, "%s: '%s' is not available in this version: %s\n", program_name(p), what, help + 1);
+    fprintf(stderr, "%s: '%s%s' is not available in this version: %s\n", program_name(p), dashes, what, help + 1);
     return ERR_USAGE;
 }
 
@@ -100,15 +106,31 @@ static Status read_option(Arena *a, ProgramName p, int argc, char **argv, int *i
 static Status check_options(ProgramName p, const Args *out)
 {
     if (command_rows[out->command].help[0] == '!')
-        return not_yet(p, command_rows[out->command].name, command_rows[out->command].help);
+        return not_yet(p, "", command_rows[out->command].name, command_rows[out->command].help);
     for (uint32_t i = 0; i < out->noption; i++) {
         const OptionRow *row = &option_rows[out->option[i].id];
         if (!(row->commands >> out->command & 1))
-            return usage(p, "'%s' has no option '--%s'", command_rows[out->command].name, row->long_);
+            return usage(p, "'%s' has no option '--%s'", command_word(out->command), row->long_);
         if (row->help[0] == '!')
-            return not_yet(p, row->long_, row->help);
+            return not_yet(p, "--", row->long_, row->help);
     }
     return OK;
+}
+
+/* Two words where one file is expected: the first may be a command, misspelt. */
+static Status too_many(ProgramName p, const Args *out, uint32_t most)
+{
+    const char *pool[COMMANDS], *first = out->positional[0];
+    size_t n = 0;
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (command_rows[c].program == p && p == PPLAN)
+            pool[n++] = command_rows[c].name;
+    const char *near = out->command_given ? NULL : nearest_name(first, pool, n);
+    if (near)
+        return usage(p, "unknown command '%s'; did you mean '%s'?", first, near);
+    if (most == 0)
+        return usage(p, "'%s' takes no file, but '%s' was given", command_word(out->command), first);
+    return usage(p, "'%s' takes one file; '%s' is one too many", command_word(out->command), out->positional[1]);
 }
 
 Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
@@ -129,6 +151,7 @@ Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
             TRY(read_option(a, p, argc, argv, &i, out));
         } else if (out->command == COMMANDS && out->npositional == 0 && command_find(p, word) != COMMANDS) {
             out->command = command_find(p, word);
+            out->command_given = true;
         } else {
             PUSH(a, out->positional, out->npositional, word);
         }
@@ -138,10 +161,9 @@ Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
     TRY(check_options(p, out));
     bool wants = command_rows[out->command].positionals[0] != 0;
     if (wants && out->npositional == 0)
-        return usage(p, "'%s' needs a file: %s", command_rows[out->command].name, command_rows[out->command].positionals);
+        return usage(p, "'%s' needs a file: %s", command_word(out->command), command_rows[out->command].positionals);
     if (out->npositional > (wants ? 1u : 0u))
-        return usage(p, "'%s' takes one file; '%s' is one too many", command_rows[out->command].name,
-                     out->positional[wants ? 1 : 0]);
+        return too_many(p, out, wants ? 1 : 0);
     return OK;
 }
 
@@ -170,6 +192,14 @@ Status args_integer(const Args *args, OptionId id, int64_t least, int64_t fallba
     }
     *out = v;
     return OK;
+}
+
+Status args_refuse(const Args *args, OptionId what, const char *why)
+{
+    if (!args_value(args, what))
+        return OK;
+    fprintf(stderr, "error: --%s has no effect %s\n", option_rows[what].long_, why);
+    return ERR_USAGE;
 }
 
 /* ---- help ---- */

@@ -32,13 +32,15 @@ typedef struct Args {
     CommandId    command;
     const char **positional; uint32_t npositional;
     OptionValue *option;     uint32_t noption;       /* in the order given */
-    bool         help, version;
+    bool         command_given, help, version;
 } Args;
 
 /* ERR_USAGE, the reason printed, when the line is wrong. */
 Status args_read(Arena *, ProgramName, int argc, char **argv, Args *out);
 /* The last value of an option, or NULL; "" for a switch that was given. */
 const char *args_value(const Args *, OptionId);
+/* ERR_USAGE, the reason printed, when `what` was given. */
+Status args_refuse(const Args *, OptionId what, const char *why);
 /* A whole number >= least, or `fallback` when absent. */
 Status args_integer(const Args *, OptionId, int64_t least, int64_t fallback, int64_t *out);
 void args_help(ProgramName, FILE *);

@@ -1,6 +1,11 @@
 /* pplan: plan how to spread a model over devices. */
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
 
 #include "base/text.h"
 #include "cli/load.h"
@@ -10,7 +15,6 @@
 #define PPLAN_VERSION "unknown"
 #endif
 
-/* Print a report and check that it could be printed. */
 static Status finish(const Report *r, const Args *args)
 {
     report_print(r, stdout, args_value(args, OPT_json) != NULL);
@@ -19,6 +23,10 @@ static Status finish(const Report *r, const Args *args)
 
 static Status do_check(Loaded *l, const Args *args)
 {
+    if (!args_value(args, OPT_ops))
+        TRY(args_refuse(args, OPT_cluster, "without --ops"));
+    if (args_value(args, OPT_ops) && l->cluster)
+        TRY(check_peak(l->ds, l->graph, l->cluster, &l->cluster->device[0]));
     Report *r = report_new(l->ir);
     show_model(r, l->graph);
     if (args_value(args, OPT_ops))
@@ -42,35 +50,47 @@ static Status do_graph(Loaded *l, const Args *args)
     return OK;
 }
 
+static Status cannot_write(const char *path)
+{
+    fprintf(stderr, "error: cannot write '%s': %s\n", path, strerror(errno));
+    return ERR_IO;
+}
+
+/* A device or a pipe is written to, never replaced. */
+static bool is_special(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+}
+
+/* A plan is written beside its name and renamed: there is a whole file or none. */
 static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const char *path)
 {
-    bool standard = strcmp(path, "-") == 0;
-    const char *temporary = arena_printf(l->ir, "%s.tmp", path);
+    bool standard = strcmp(path, "-") == 0, direct = is_special(path);
+    const char *temporary = direct ? path : arena_printf(l->ir, "%s.tmp", path);
     FILE *f = standard ? stdout : fopen(temporary, "w");
-    if (!f) {
-        perror(temporary);
-        return ERR_IO;
-    }
+    if (!f)
+        return cannot_write(path);
     plan_print(f, plan, l->graph);
     show_predictions(f, l->ir, l->graph, p);
-    bool bad = fflush(f) != 0 || ferror(f);
     if (standard)
-        return bad ? ERR_IO : OK;
-    bad |= fclose(f) != 0;
-    if (bad || rename(temporary, path) != 0) {
-        perror(path);
+        return OK;                       /* main() checks standard output */
+    bool good = fflush(f) == 0 && !ferror(f);
+    good = fclose(f) == 0 && good && (direct || rename(temporary, path) == 0);
+    Status s = good ? OK : cannot_write(path);
+    if (!good && !direct)
         remove(temporary);
-        return ERR_IO;
-    }
-    return OK;
+    return s;
 }
 
 static Status do_plan(Loaded *l, const Args *args)
 {
     Plan *plan;
     Program *program;
-    TRY(load_plan(l, false, NULL, &plan, &program));
     const char *out = args_value(args, OPT_output);
+    if (out && strcmp(out, "-") == 0)
+        TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
+    TRY(load_plan(l, false, NULL, &plan, &program));
     if (out)
         TRY(write_plan(l, plan, program, out));
     if (out && strcmp(out, "-") == 0)
@@ -120,6 +140,8 @@ static Status do_dump(Loaded *l, const Args *args)
         fprintf(stderr, "pplan: 'dump' needs one of --program, --memory and --pass NAME\n");
         return ERR_USAGE;
     }
+    if (!memory)
+        TRY(args_refuse(args, OPT_json, "without --memory: programs have a text form of their own"));
     TRY(check_pass(l->ir, wanted.name));
     TRY(load_plan(l, false, wanted.name ? &dump : NULL, &plan, &program));
     if (whole)
@@ -137,10 +159,14 @@ static Status do_fmt(const Args *args)
     Arena *a = arena_new("input");
     Sources *sources = sources_new(a);
     Diags *ds = diags_new(sources);
-    Units units = {0};
-    Status s = parse_file(ds, args->positional[0], (IncludePath){0}, &units);
-    if (s == OK && (s = diags_status(ds)) == OK)
-        fputs(format_source(a, ds, units.unit[units.nunit - 1].source), stdout);
+    Source *source;
+    Status s = read_source(ds, args->positional[0], &source);
+    if (s == OK && source) {
+        const char *text = format_source(a, ds, source);
+        if (text)
+            fputs(text, stdout);
+        s = diags_status(ds);
+    }
     diags_flush(ds, stderr);
     arena_free(a);
     return s;
@@ -155,6 +181,7 @@ static Status do_model_command(const Args *args)
           : args->command == COMMAND_graph ? do_graph(&l, args)
           : args->command == COMMAND_dump  ? do_dump(&l, args)
                                            : do_plan(&l, args);
+    diags_flush(l.ds, stderr);
     load_free(&l);
     return s;
 }
@@ -163,17 +190,16 @@ int main(int argc, char **argv)
 {
     Arena *a = arena_new("arguments");
     Args args;
+    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message */
     Status s = args_read(a, PPLAN, argc, argv, &args);
     if (s == OK && args.help)
         args_help(PPLAN, stdout);
     else if (s == OK && args.version)
-        printf("pplan %s\n", PPLAN_VERSION);
+        printf("pplan %s\njson: jansson %s\n", PPLAN_VERSION, jansson_version_str());
     else if (s == OK)
         s = args.command == COMMAND_fmt ? do_fmt(&args) : do_model_command(&args);
-    if (s == OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        perror("standard output");
-        s = ERR_IO;
-    }
+    if (s == OK && (fflush(stdout) != 0 || ferror(stdout)))
+        s = cannot_write("standard output");
     arena_free(a);
     return status_exit(s);
 }

@@ -1,4 +1,5 @@
 /* prun: execute a plan. */
+#include <signal.h>
 #include <string.h>
 
 #include "cli/load.h"
@@ -53,6 +54,7 @@ int main(int argc, char **argv)
 {
     Arena *a = arena_new("arguments");
     Args args;
+    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message */
     Status s = args_read(a, PRUN, argc, argv, &args);
     if (s == OK && args.help)
         args_help(PRUN, stdout);

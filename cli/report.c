@@ -28,6 +28,12 @@ void table_row(const Report *r, Table *t, const Cell *cell)
         PUSH(r->arena, t->cell, t->ncell, cell[i]);
 }
 
+void table_fact(const Report *r, Table *t, const char *key, Cell value)
+{
+    Fact f = {key, value};
+    PUSH(r->arena, t->fact, t->nfact, f);
+}
+
 static const char *cell_text(Arena *a, const Cell *c, Show show)
 {
     if (c->text)
@@ -79,17 +85,31 @@ static void print_table(const Report *r, const Table *t, FILE *f)
         print_row(t, text + i * t->ncolumn, width, f);
 }
 
+static json_t *cell_json(const Cell *c)
+{
+    bool whole = c->number == (double)(json_int_t)c->number;
+    return c->text ? json_string(c->text) : whole ? json_integer((json_int_t)c->number) : json_real(c->number);
+}
+
+static json_t *facts_json(const Table *t)
+{
+    json_t *all = json_object();
+    for (uint32_t i = 0; i < t->nfact; i++)
+        json_object_set_new(all, t->fact[i].key, cell_json(&t->fact[i].value));
+    return all;
+}
+
 static json_t *table_json(const Table *t)
 {
+    if (t->nfact)
+        return facts_json(t);
     json_t *rows = json_array();
     for (uint32_t i = 0; i < t->ncell; i++) {
         const Cell *c = &t->cell[i];
         if (i % t->ncolumn == 0)
             json_array_append_new(rows, json_object());
         json_t *row = json_array_get(rows, i / t->ncolumn);
-        bool whole = c->number == (double)(json_int_t)c->number;
-        json_object_set_new(row, t->column[i % t->ncolumn].key,
-                            c->text ? json_string(c->text) : whole ? json_integer((json_int_t)c->number) : json_real(c->number));
+        json_object_set_new(row, t->column[i % t->ncolumn].key, cell_json(c));
     }
     return rows;
 }

@@ -13,10 +13,13 @@ typedef struct Cell { const char *text; double number; } Cell;
 #define CELL_TEXT(s) ((Cell){.text = (s)})
 #define CELL_NUMBER(x) ((Cell){.number = (double)(x)})
 
+typedef struct Fact { const char *key; Cell value; } Fact;
+
 typedef struct Table {
     const char   *key;
     const Column *column; uint32_t ncolumn;
     Cell         *cell;   uint32_t ncell;            /* row by row */
+    Fact         *fact;   uint32_t nfact;            /* when there are any, JSON is these and not the rows */
 } Table;
 
 typedef struct Report {
@@ -29,7 +32,9 @@ Report *report_new(Arena *);
 Table  *report_table(Report *, const char *key, const Column *column, uint32_t ncolumn);
 /* One row: ncolumn cells. */
 void    table_row(const Report *, Table *, const Cell *);
-/* Print all tables; JSON is one object with a list of objects per table. */
+/* A figure of a table whose rows are sentences for people. */
+void    table_fact(const Report *, Table *, const char *key, Cell);
+/* Print all tables; JSON is one object with a list of objects per table, or one object of its facts. */
 void    report_print(const Report *, FILE *, bool json);
 
 #endif

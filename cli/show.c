@@ -60,6 +60,30 @@ static void show_flops(const Report *r, Table *t, const Graph *g)
     fact(r, t, "FLOPs a token",
          arena_printf(r->arena, "%s; %s tokens a %s", text_si(r->arena, full / (double)tokens, "FLOP"),
                       text_count(r->arena, tokens), what));
+    table_fact(r, t, "flops", CELL_NUMBER(full));
+    table_fact(r, t, "flops_causal", CELL_NUMBER(causal));
+    table_fact(r, t, "tokens", CELL_NUMBER(tokens));
+}
+
+static void precision_facts(const Report *r, Table *t, const Precision *p)
+{
+    table_fact(r, t, "compute", CELL_TEXT(dtype_name(p->compute)));
+    table_fact(r, t, "weights_dtype", CELL_TEXT(dtype_name(p->weights)));
+    table_fact(r, t, "master", CELL_TEXT(dtype_name(p->master)));
+    table_fact(r, t, "grads", CELL_TEXT(dtype_name(p->grads)));
+    table_fact(r, t, "reduce", CELL_TEXT(dtype_name(p->reduce)));
+}
+
+static void model_facts(const Report *r, Table *t, const Graph *g, int64_t frozen)
+{
+    table_fact(r, t, "name", CELL_TEXT(g->name));
+    for (uint32_t i = 0; i < g->noverride; i++)
+        table_fact(r, t, arena_printf(r->arena, "set.%s", g->override[i].name), CELL_TEXT(g->override[i].text));
+    table_fact(r, t, "parameters", CELL_NUMBER(graph_parameters(g)));
+    table_fact(r, t, "weights", CELL_NUMBER(g->nweight));
+    table_fact(r, t, "frozen", CELL_NUMBER(frozen));
+    precision_facts(r, t, &g->precision);
+    table_fact(r, t, "optimizer", CELL_TEXT(optimizer_text(r->arena, &g->optimizer)));
 }
 
 void show_model(Report *r, const Graph *g)
@@ -80,6 +104,7 @@ void show_model(Report *r, const Graph *g)
          dtype_name(g->precision.compute), dtype_name(g->precision.weights), dtype_name(g->precision.master),
          dtype_name(g->precision.grads), dtype_name(g->precision.reduce)));
     fact(r, t, "optimizer", optimizer_text(a, &g->optimizer));
+    model_facts(r, t, g, frozen);
     show_flops(r, t, g);
 }
 
@@ -114,6 +139,8 @@ void show_ops(Report *r, const Graph *g, const Cluster *cl)
         Table *f = report_table(r, "ridge", fact_columns, 2);
         fact(r, f, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute",
                                                ridge, cl->device[0].name, dtype_name(g->precision.compute)));
+        table_fact(r, f, "device", CELL_TEXT(cl->device[0].name));
+        table_fact(r, f, "flops_per_byte", CELL_NUMBER(ridge));
     }
     Table *t = report_table(r, "ops", columns, cl ? 7 : 6);
     for (uint32_t i = 0; i < g->nop; i++) {
@@ -140,6 +167,15 @@ void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, c
     fact(r, t, "device", arena_printf(a, "%s of %s%s%s", d->name, cl->name, d->doc ? ", " : "", d->doc ? d->doc : ""));
     fact(r, t, "micro-batches", arena_printf(a, "%lld of %lld sample%s: %s", (long long)plan->microbatches,
          (long long)(p->batch / plan->microbatches), p->batch / plan->microbatches == 1 ? "" : "s", plan->why_microbatches));
+    table_fact(r, t, "model", CELL_TEXT(g->name));
+    table_fact(r, t, "parameters", CELL_NUMBER(graph_parameters(g)));
+    table_fact(r, t, "cluster", CELL_TEXT(cl->name));
+    table_fact(r, t, "device", CELL_TEXT(d->name));
+    table_fact(r, t, "microbatches", CELL_NUMBER(plan->microbatches));
+    table_fact(r, t, "microbatches_why", CELL_TEXT(plan->why_microbatches));
+    table_fact(r, t, "map_bytes", CELL_NUMBER(p->map_bytes[PART_PRIVATE]));
+    table_fact(r, t, "memory_bytes", CELL_NUMBER(p->memory));
+    table_fact(r, t, "reserve_bytes", CELL_NUMBER(p->reserve));
     show_flops(r, t, g);
     fact(r, t, "memory", arena_printf(a, "%s of %s less %s reserved", text_bytes(a, p->map_bytes[PART_PRIVATE]),
          text_bytes(a, p->memory), text_bytes(a, p->reserve)));
@@ -164,7 +200,7 @@ void show_memory(Report *r, const Program *p)
         if (n)
             table_row(r, t, row);
     }
-    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_TEXT(""), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
+    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_NUMBER(0), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
                     CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE] - total))};
     table_row(r, t, saved);
     Cell map[] = {CELL_TEXT("map"), CELL_NUMBER(p->nbuffer), CELL_NUMBER(p->map_bytes[PART_PRIVATE]),

@@ -46,18 +46,18 @@ static bool used_only_by(const Uses *u, BufferId b, uint32_t f, uint32_t only)
 }
 
 /* When: f's result is used only in this addition; f can add, in this procedure;
- * `sum` is made before f and not used from f on except in this addition; neither is
- * kept; shapes are the same, axis by axis. */
+ * from f on `sum` is used by this addition alone (so it was made before f); neither
+ * is kept; shapes are the same, axis by axis. */
 static bool add_into(Uses *u, uint32_t i, TensorId sum, TensorId term)
 {
     Program *p = u->p;
     BufferId s = buffer_of(p, sum), t = buffer_of(p, term), v = buffer_of(p, p->instr[i].out[0]);
     uint32_t f = uses_writer(u, t);
-    if (s.i == t.i || !uses_free(u, s) || !uses_free(u, t) || u->kept[v.i] || f == NOTHING || uses_writer(u, s) == NOTHING)
+    if (s.i == t.i || !uses_free(u, s) || !uses_free(u, t) || u->kept[v.i] || f == NOTHING)
         return false;
     if (!can_add(&p->instr[f]) || !same_procedure(p, f, i))
         return false;
-    if (uses_writer(u, s) >= f || !used_only_by(u, s, f, i) || !used_only_by(u, t, f + 1, i))
+    if (!used_only_by(u, s, f, i) || !used_only_by(u, t, f + 1, i))
         return false;
     if (!covers_buffer(p, sum) || !covers_buffer(p, term))
         return false;

@@ -229,6 +229,18 @@ static const Node *choose_cluster(const Units *units, const char *name)
     return found;
 }
 
+static void no_cluster(Elab *e, const char *name)
+{
+    const char **pool = NULL;
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < e->units->nunit; u++)
+        for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
+            if (e->units->unit[u].root->kid[i]->kind == N_CLUSTER)
+                PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
+    fail(e, NOWHERE, "no cluster '%s' in '%s'%s", name, e->units->unit[e->units->nunit - 1].source->path, did_you_mean(e, name, pool, n));
+    fail_settle(e);
+}
+
 static const char *cluster_text(Arena *a, const Cluster *cl)
 {
     char *text = NULL;
@@ -248,11 +260,11 @@ Status elaborate_cluster(Diags *ds, const Units *units, const char *name, Define
     const Node *item = choose_cluster(units, name);
     if (!item && !name)
         return OK;
+    Elab e = {.ds = ds, .arena = ds->arena, .units = units, .define = define, .ndefine = ndefine};
     if (!item) {
-        diag_error(ds, NOWHERE, "no cluster '%s' in the files read", name);
+        no_cluster(&e, name);
         return ERR_REJECT;
     }
-    Elab e = {.ds = ds, .arena = ds->arena, .units = units, .define = define, .ndefine = ndefine};
     Machine m = {.e = &e, .cl = NEW(a, Cluster)};
     m.scope = scope_new(&e, SCOPE_CLUSTER, "");
     *m.cl = (Cluster){.arena = a, .name = item->kid[0]->text, .at = item->kid[0]->at,

@@ -77,11 +77,10 @@ static const char *path_text(Reader *r, const Path *p, uint32_t n)
     return arena_strndup(r->arena, text, n >= p->nstep ? strlen(text) : end);
 }
 
-/* A path must name something; where a round is out of range, say which exist. */
+/* A path must name something, and so must every round of its ranges; where a round
+ * is out of range, say which exist. */
 static void check_path(Reader *r, const Path *p)
 {
-    if (p->nstep == 0 || any_path(r, p))
-        return;
     for (uint32_t i = 1; i < p->nstep; i++) {
         if (p->step[i].name)
             continue;
@@ -93,7 +92,31 @@ static void check_path(Reader *r, const Path *p)
             return;
         }
     }
-    fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
+    if (p->nstep && !any_path(r, p))
+        fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
+}
+
+static bool op_has_axis(const Reader *r, const Op *op, const char *axis)
+{
+    for (uint32_t k = 0; k < op->nfactor; k++)
+        if (strcmp(dim_of(r->g, op->factor[k].dim)->name, axis) == 0)
+            return true;
+    return false;
+}
+
+/* A rule on axes must take at least one op; without a path any axis has one. */
+static void check_taken(Reader *r, const Rule *rule)
+{
+    for (uint32_t k = 0; k < rule->nnames; k++)
+        if (!find_axis(r->g, rule->names[k]))
+            return;                      /* reported already */
+    for (uint32_t i = 0; i < r->g->nop; i++)
+        for (uint32_t k = 0; k < rule->nnames && path_matches(&rule->path, r->g->op[i].path); k++)
+            if (op_has_axis(r, &r->g->op[i], rule->names[k]))
+                return;
+    if (rule->path.nstep && any_path(r, &rule->path))
+        fail(r->e, rule->name_at[0], "nothing at '%s' has an axis '%s'%s", path_text(r, &rule->path, rule->path.nstep),
+             rule->names[0], rule->nnames > 1 ? " or any other named here" : "");
 }
 
 /* ---- pieces of rules ---- */
@@ -109,8 +132,10 @@ static Path read_path(Reader *r, const Node *n)
         if (k->kind != N_NAME) {
             s.first = k->kid[0]->ival;
             s.last = k->kind == N_INDICES ? k->kid[1]->ival : s.first;
-            if (s.last < s.first)
+            if (s.last < s.first) {
                 fail(r->e, k->at, "rounds %lld..%lld: the last is before the first", (long long)s.first, (long long)s.last);
+                s.last = s.first;
+            }
         }
         PUSH(r->arena, p.step, p.nstep, s);
     }
@@ -220,7 +245,7 @@ static int read_word(Reader *r, const Node *n, const char *what, const Word *wor
 }
 
 static const Word state_words[] = {{"optimizer", STATE_OPTIMIZER}, {"gradients", STATE_GRADIENTS}, {"weights", STATE_WEIGHTS}};
-static const Word policy_words[] = {{"full", RECOMPUTE_FULL}, {"attention", RECOMPUTE_ATTENTION}, {"cheap", RECOMPUTE_CHEAP}, {"none", RECOMPUTE_NONE}};
+static const Word policy_words[] = {{"full", RECOMPUTE_FULL}, {"attention", RECOMPUTE_ATTENTION}, {"cheap", RECOMPUTE_CHEAP}};
 static const Word host_words[] = {{"host", 0}};
 #define WORDS(w) (w), sizeof(w) / sizeof *(w)
 
@@ -294,11 +319,13 @@ static void read_body(Reader *r, const Node *b, Rule rule)
         read_names(r, b->kid[0], &rule);
         rule.path = read_path(r, b->kid[1]);
         rule.by = read_mref(r, b->kid[2]);
+        check_taken(r, &rule);
         break;
     case N_KEEP:
         rule.kind = RULE_KEEP;
         read_names(r, b->kid[0], &rule);
         rule.path = read_path(r, b->kid[1]);
+        check_taken(r, &rule);
         break;
     case N_PAD:
         rule.kind = RULE_PAD;

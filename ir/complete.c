@@ -88,7 +88,9 @@ static ValueId count_of(Counter *c, ValueId labels, Attr ignore, Span at)
 static void rotate_to_front(Graph *g, uint32_t n)
 {
     uint32_t added = g->nop - n;
-    Op *tail = NEWN(g->arena, Op, added ? added : 1);
+    if (added == 0)
+        return;
+    Op *tail = NEWN(g->arena, Op, added);
     memcpy(tail, g->op + n, added * sizeof *tail);
     memmove(g->op + added, g->op, n * sizeof *g->op);
     memcpy(g->op, tail, added * sizeof *tail);

@@ -17,8 +17,8 @@
  * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
 enum { ROW_GRAIN = 24, COLUMN_GRAIN = 48 };
 
-/* Smallest matrices worth the copies of multiply.c. */
-enum { OWN_ROWS = 48, OWN_COLUMNS = 64, OWN_DEPTH = 32 };
+/* Rows and depths worth the copies of multiply.c, and rows from which oneDNN does better. */
+enum { OWN_ROWS = 48, OWN_END = 512, OWN_DEPTH = 32 };
 
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
@@ -97,15 +97,16 @@ static void scale_f64(const Gemm *g, double *c)
             c[i * g->ldc + j] = g->beta == 0 ? 0 : g->beta * c[i * g->ldc + j];
 }
 
-/* On processors with AVX2 the library's product of a few hundred rows spends a third
- * of its time on B; ours does not (bench_kernels).  With AVX-512 the library is best,
- * and so it is where a matrix is too thin to be worth copying. */
+/* Where oneDNN is slow and ours is not: AVX2, up to a few hundred rows, and a matrix of
+ * weights wider than it is deep (GPT-2 at 256 tokens, mlp.up forward and mlp.down's
+ * input gradient: 1.2 to 1.4 times; bench/peer_gemm).  OpenBLAS would do as well, but
+ * its serial build cannot be called by two threads at once. */
 static bool own_wins(const Gemm *g)
 {
     static _Thread_local Isa isa = ISA_REF;
     if (isa == ISA_REF)
         isa = isa_best();
-    return isa == ISA_V3 && g->m >= OWN_ROWS && g->n >= OWN_COLUMNS && g->k >= OWN_DEPTH;
+    return isa == ISA_V3 && !g->ta && g->m >= OWN_ROWS && g->m < OWN_END && g->n > g->k && g->k >= OWN_DEPTH;
 }
 
 static void part_f32(void *ctx, int worker, int nworker)

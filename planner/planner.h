@@ -18,4 +18,7 @@ typedef struct PlanRequest {
  * no way, is a diagnostic with the reason, the bytes and what would help. */
 Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Program **program);
 
+/* A diagnostic when the device has no peak in the dtype the model computes in. */
+Status check_peak(Diags *, const Graph *, const Cluster *, const Device *);
+
 #endif

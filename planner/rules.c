@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static bool choice_allows(const Choice *c, int64_t n)
+bool choice_allows(const Choice *c, int64_t n)
 {
     if (c->any)
         return true;
@@ -30,9 +30,7 @@ static void decide_mesh(Diags *ds, const Rule *r)
 static void decide_setting(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
 {
     if (strcmp(r->name, "microbatches") == 0) {
-        if (r->choice.any)
-            return;
-        d->microbatches = r->choice.value[0];
+        d->microbatches = r->choice;
         d->microbatches_at = r->at;
     } else if (strcmp(r->name, "schedule") == 0) {
         d->schedule = r->text;
@@ -42,8 +40,8 @@ static void decide_setting(Diags *ds, const PlanRequest *q, const Rule *r, Decis
         if (r->choice.nvalue != 1)
             refuse(ds, r, "more than one device is named");
         else if (r->choice.value[0] < 0 || r->choice.value[0] >= q->cluster->ndevices)
-            diag_error(ds, r->at, "no device %lld: cluster '%s' has devices 0 to %u", (long long)r->choice.value[0],
-                       q->cluster->name, q->cluster->ndevices - 1);
+            diag_error(ds, r->at, "no device %lld: cluster '%s' has %u device%s, numbered from 0", (long long)r->choice.value[0],
+                       q->cluster->name, q->cluster->ndevices, q->cluster->ndevices == 1 ? "" : "s");
         else
             d->device = (uint32_t)r->choice.value[0];
     } else if (strcmp(r->name, "chunks") == 0) {
@@ -68,14 +66,43 @@ static void decide(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
         diag_error(ds, r->at, "padding '%s' serves splits over devices, but this version plans one device", r->name);
         break;
     case RULE_RECOMPUTE:
-        if (r->policy != RECOMPUTE_NONE)
-            diag_error(ds, r->at, "recomputation is not available in this version; more micro-batches save memory too");
+        diag_error(ds, r->at, "recomputation is not available in this version; more micro-batches save memory too");
         break;
     case RULE_OFFLOAD:
         diag_error(ds, r->at, "offloading to the host is not available in this version");
         break;
     case RULE_SPLIT: case RULE_KEEP: case RULE_SHARD: case RULE_SAVE: case RULE_SET: case RULE_KINDS:
         break;
+    }
+}
+
+static bool same_choice(const Choice *x, const Choice *y)
+{
+    bool same = x->any == y->any && x->nvalue == y->nvalue;
+    for (uint32_t i = 0; same && i < x->nvalue; i++)
+        same = x->value[i] == y->value[i];
+    return same;
+}
+
+static bool same_value(const Rule *x, const Rule *y)
+{
+    return same_choice(&x->choice, &y->choice) && x->outer == y->outer && x->inner == y->inner &&
+           (!x->text || strcmp(x->text, y->text) == 0);
+}
+
+/* Two rules that give one thing two values: the second is refused, none wins silently. */
+static void check_once(Diags *ds, const Rules *rules, uint32_t i)
+{
+    const Rule *r = &rules->rule[i];
+    for (uint32_t k = 0; k < i && (r->kind == RULE_SETTING || r->kind == RULE_MESH); k++) {
+        const Rule *x = &rules->rule[k];
+        if (x->soft || x->kind != r->kind || same_value(x, r))
+            continue;
+        if (r->kind == RULE_MESH ? x->axis != r->axis : strcmp(x->name, r->name) != 0)
+            continue;
+        Diag *e = diag_error(ds, r->at, "'%s' has another value here", r->kind == RULE_MESH ? mesh_axis_name(r->axis) : r->name);
+        diag_note(ds, e, x->at, "than here");
+        return;
     }
 }
 
@@ -94,7 +121,7 @@ static void check_idle(Diags *ds, const PlanRequest *q)
 
 static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d)
 {
-    if (!q->closed || d->microbatches)
+    if (!q->closed || d->microbatches.nvalue == 1)
         return;
     Diag *e = diag_error(ds, q->rules->at, "the rules leave 'microbatches' open");
     diag_help(ds, e, "'pplan plan' chooses it and writes a .plan that prun executes");
@@ -102,10 +129,13 @@ static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d)
 
 Status rules_decide(Diags *ds, const PlanRequest *q, Decisions *out)
 {
-    *out = (Decisions){.schedule = "1f1b", .bucket = DEFAULT_BUCKET};
-    for (uint32_t i = 0; i < q->rules->nrule; i++)
-        if (!q->rules->rule[i].soft)
-            decide(ds, q, &q->rules->rule[i], out);
+    *out = (Decisions){.schedule = "1f1b", .bucket = DEFAULT_BUCKET, .microbatches.any = true};
+    for (uint32_t i = 0; i < q->rules->nrule; i++) {
+        if (q->rules->rule[i].soft)
+            continue;
+        check_once(ds, q->rules, i);
+        decide(ds, q, &q->rules->rule[i], out);
+    }
     check_idle(ds, q);
     check_open(ds, q, out);
     return diags_status(ds);

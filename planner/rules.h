@@ -5,12 +5,13 @@
 
 typedef struct Decisions {
     uint32_t    device;               /* number in the cluster */
-    int64_t     microbatches;         /* 0: open */
+    Choice      microbatches;         /* any: open; else what the rule allows */
     Span        microbatches_at;
     const char *schedule;
     int64_t     bucket;               /* bytes */
 } Decisions;
 
+bool choice_allows(const Choice *, int64_t n);
 /* Every rule either takes effect or is refused by name. */
 Status rules_decide(Diags *, const PlanRequest *, Decisions *out);
 

@@ -376,6 +376,31 @@ static void copy_masters(const Rank *r)
     }
 }
 
+static void print_value(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    fputs(text ? text : "nothing", stderr);
+    free(text);
+}
+
+/* A setting that is not what it was is said: nobody should find out by the loss. */
+static void name_changed_settings(const json_t *saved, const Optimizer *o)
+{
+    json_t *now = optimizer_json(o), *value;
+    const char *name;
+    json_object_foreach(now, name, value) {
+        const json_t *before = json_object_get(saved, name);
+        if (json_equal(before, value))
+            continue;
+        fprintf(stderr, "note: the optimizer's '%s' was ", name);
+        print_value(before);
+        fputs(" and is now ", stderr);
+        print_value(value);
+        fputc('\n', stderr);
+    }
+    json_decref(now);
+}
+
 Status checkpoint_load(Arena *a, Rank *r, const char *folder)
 {
     json_t *root;
@@ -389,6 +414,8 @@ Status checkpoint_load(Arena *a, Rank *r, const char *folder)
         s = verify_file(a, folder, json_object_get(root, "files"), i);
     for (int i = 0; s == OK && i < nfile; i++)
         s = load_file(a, r, folder, i);
+    if (s == OK && has_tensor(r->program->loss))
+        name_changed_settings(json_object_get(root, "optimizer"), &r->optimizer);
     json_decref(root);
     if (s == OK)
         copy_masters(r);

@@ -55,7 +55,8 @@ Status map_open(Map *m, int64_t bytes)
     if (size >= HUGE_PAGE)
         (void)madvise(p, (size_t)size, MADV_HUGEPAGE);
     memset(p, 0, (size_t)size);
-    m->huge = size >= HUGE_PAGE ? huge_bytes(m->base) : 0;
+    int64_t huge = size >= HUGE_PAGE ? huge_bytes(m->base) : 0;
+    m->huge = huge < bytes ? huge : bytes;           /* the rounding of the last page is not the ledger's */
     return OK;
 }
 

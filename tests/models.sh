@@ -9,7 +9,7 @@ check_count() {
     local file=$1 count=$2 options=$3 out name
     name="$file${options:+ $options}: $count"
     out=$("$ASAN/pplan" check "$file" $options 2>&1)
-    if grep -qE "(^|[^0-9,])$count parameters" <<<"$out"; then
+    if grep -qE "^parameters +$count in [0-9]+ weights\$" <<<"$out"; then
         echo "ok $name"
     else
         printf '%s\n' "$out" | head -n 20

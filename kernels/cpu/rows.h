@@ -23,18 +23,21 @@ static inline float row_sum(const float *x, int64_t n)
     return vec_sum((part[0] + part[1]) + (part[2] + part[3]));
 }
 
+/* The last vectors may overlap the ones before them: a maximum does not mind. */
 static inline float row_top(const float *x, int64_t n)
 {
-    Vec a = vec_all(-INFINITY), b = a;
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    float top = -INFINITY;
+    if (n < 2 * LANES) {
+        for (int64_t i = 0; i < n; i++)
+            top = x[i] > top ? x[i] : top;
+        return top;
+    }
+    Vec a = vec_load(x + n - 2 * LANES), b = vec_load(x + n - LANES);
+    for (int64_t i = 0; i + 2 * LANES <= n; i += 2 * LANES) {
         a = vec_max(a, vec_load(x + i));
         b = vec_max(b, vec_load(x + i + LANES));
     }
-    float top = vec_top(vec_max(a, b));
-    for (; i < n; i++)
-        top = x[i] > top ? x[i] : top;
-    return top;
+    return vec_top(vec_max(a, b));
 }
 
 /* A sum over many items is cut into this many pieces, summed one after the other

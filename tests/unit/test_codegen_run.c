@@ -87,10 +87,21 @@ static void build_shared(Build *b)
     minimize(b, cross_entropy(b, "ce", op2(b, OP_contract, "logits", x, w, SHAPE(b->g->batch, n)), y));
 }
 
+/* A gradient that another op reads cannot be the accumulator. */
+static void build_read(Build *b)
+{
+    DimId d = dim(b, "d", 6), n = dim(b, "n", 5);
+    ValueId x = input(b, "x", DT_f64, SHAPE(b->g->batch, d)), y = input(b, "y", DT_i32, SHAPE(b->g->batch));
+    ValueId q = map1(b, OP_tanh, "tanh", weight(b, "q", SHAPE(d, n)));
+    ValueId w = map2(b, OP_add, "sum", weight(b, "p", SHAPE(d, n)), q);
+    minimize(b, cross_entropy(b, "ce", op2(b, OP_contract, "logits", x, w, SHAPE(b->g->batch, n)), y));
+}
+
 typedef struct Case { const char *name; void (*build)(Build *); int64_t classes; bool random; } Case;
 static const Case cases[] = {
     {"gpt2", build_gpt2, 11, false},       {"dropout", build_dropout, 11, true}, {"llama", build_llama, 11, false},
     {"penalty", build_penalty, 7, false},  {"shapes", build_shapes, 5, false},   {"shared", build_shared, 5, false},
+    {"read", build_read, 5, false},
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 
