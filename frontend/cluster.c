@@ -74,6 +74,8 @@ static Device read_device(Machine *m, const Node *item)
     d.memory = (int64_t)memory;
     d.reserve = (int64_t)reserve;
     d.threads = d.backend == BACKEND_CPU && !threads ? 1 : (int)threads;
+    if (d.backend == BACKEND_CUDA && key[5].at)
+        fail(m->e, key[5].at->at, "device '%s' computes with CUDA: only a cpu device has 'threads'", d.name);
     if (d.memory > 0 && d.reserve >= d.memory && key[3].at)
         fail(m->e, key[3].at->at, "the reserve leaves nothing: %s of %s", text_bytes(m->e->arena, d.reserve),
              text_bytes(m->e->arena, d.memory));
