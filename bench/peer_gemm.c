@@ -266,12 +266,13 @@ static bool read_options(int argc, char **argv, Options *o)
     return true;
 }
 
-/* Uniform in [-1, 1): the mean square of a product's term is 1/9, which `agree` uses. */
-static float *random_floats(size_t n)
+/* Uniform in [-1, 1): the mean square of a product's term is 1/9, which `agree` uses,
+ * if the operands are independent: each has a stream of its own. */
+static float *random_floats(size_t n, uint64_t stream)
 {
     float *v = malloc(n * sizeof *v);
     for (size_t i = 0; v && i < n; i++) {
-        uint64_t z = (i + 1) * 0x9E3779B97F4A7C15U;     /* splitmix64: rows must not resemble each other */
+        uint64_t z = (i + 1 + (stream << 48)) * 0x9E3779B97F4A7C15U;     /* splitmix64: rows must not resemble each other */
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
         v[i] = (float)(z >> 40) / 8388608.0F - 1.0F;
@@ -306,7 +307,7 @@ static bool make_operands(const Options *o, float *pool[3])
             most[p] = need[p] > most[p] ? need[p] : most[p];
     }
     for (int p = 0; p < 3; p++)
-        if (!(pool[p] = random_floats(most[p])))
+        if (!(pool[p] = random_floats(most[p], (uint64_t)p)))
             return false;
     return true;
 }
