@@ -190,7 +190,7 @@ void model_optimizer(Elab *e, Scope *s, const Node *n)
         {{"lr", KEY_REAL, &o.lr, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
         {{"beta1", KEY_REAL, &o.beta1, 0, 1, NULL, UNIT_NUMBER, NULL, true}, ADAMW},
         {{"beta2", KEY_REAL, &o.beta2, 0, 1, NULL, UNIT_NUMBER, NULL, true}, ADAMW},
-        {{"eps", KEY_REAL, &o.eps, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW},
+        {{"eps", KEY_REAL, &o.eps, 1e-30, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW},
         {{"momentum", KEY_REAL, &o.momentum, 0, 1, NULL, UNIT_NUMBER, NULL, true}, SGD},
         {{"weight_decay", KEY_REAL, &o.weight_decay, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},
         {{"clip", KEY_REAL, &o.clip, 0, INFINITY, NULL, UNIT_NUMBER, NULL, false}, ADAMW | SGD},

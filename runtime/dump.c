@@ -3,6 +3,7 @@
 
 #include "base/diag.h"
 #include "base/text.h"
+#include "runtime/files.h"
 #include "runtime/states.h"
 
 /* ---- what a program makes ---- */
@@ -220,8 +221,10 @@ static Status prepare_one(Arena *a, Rank *r, DumpSpec *d, int64_t first, int64_t
 
 Status dump_prepare(Arena *a, Rank *r, DumpSpec *d, uint32_t n, int64_t first, int64_t last)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(folder_writable(a, d[i].path));
         TRY(prepare_one(a, r, &d[i], first, last));
+    }
     return OK;
 }
 

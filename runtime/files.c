@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -58,11 +60,28 @@ static void note_failure(Writer *w, const char *call)
     }
 }
 
+static bool is_special(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+/* The file a path stands for: a link's target is replaced, not the link. */
+static const char *target_of(Arena *a, const char *path)
+{
+    char real[PATH_MAX];
+    return realpath(path, real) ? arena_strdup(a, real) : path;
+}
+
 Status writer_open(Arena *a, Writer *w, const char *path)
 {
-    *w = (Writer){.path = path, .temporary = arena_printf(a, "%s.tmp", path)};
-    w->folder = arena_strdup(a, dirname(arena_strdup(a, path)));
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    *w = (Writer){.path = path, .temporary = path, .in_place = is_special(path)};
+    if (!w->in_place) {
+        w->path = target_of(a, path);
+        w->temporary = arena_printf(a, "%s.tmp", w->path);
+    }
+    w->folder = arena_strdup(a, dirname(arena_strdup(a, w->path)));
+    w->fd = open(w->temporary, w->in_place ? O_WRONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w->fd < 0)
         return complain("create", w->temporary, errno);
     w->state = XXH3_createState();
@@ -103,14 +122,15 @@ Status writer_close(Writer *w)
     w->hash = XXH3_64bits_digest(w->state);
     XXH3_freeState(w->state);
     w->state = NULL;
-    if (!w->error && fsync(w->fd) != 0)
+    if (!w->error && !w->in_place && fsync(w->fd) != 0)
         note_failure(w, "sync");
     if (close(w->fd) != 0)
         note_failure(w, "close");
-    if (!w->error && rename(w->temporary, w->path) != 0)
+    if (!w->error && !w->in_place && rename(w->temporary, w->path) != 0)
         note_failure(w, "rename");
     if (w->error) {
-        unlink(w->temporary);
+        if (!w->in_place)
+            unlink(w->temporary);
         fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->path, (unsigned long long)w->bytes,
                 strerror(w->error));
         return ERR_IO;

@@ -130,8 +130,10 @@ static Status no_effect(const char *option, const char *why)
 static Status check_options(const Program *p, const RunOptions *o)
 {
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
+    if (has_tensor(p->loss) && p->optimizer.kind == OPTIMIZER_NONE)
+        return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
     if (has_tensor(p->loss))
-        return has_tensor(p->norm) ? OK : no_effect("training", "the model has no optimizer");
+        return has_tensor(p->norm) ? OK : no_effect("training", "the model has no weight to train");
     if (o->neval)
         return no_effect("--eval", why);
     if (o->save)

@@ -10,11 +10,13 @@ typedef enum SettingType { SET_REAL, SET_COUNT, SET_DECAY } SettingType;
 /* `kinds`: a bit per OptimizerKind that has it. */
 typedef struct Setting { const char *name; unsigned kinds; SettingType type; size_t at; double least, below; } Setting;
 
+/* Below, it would be zero in f32, and a weight without gradient would become 0 / 0. */
+#define LEAST_EPS 1e-30
 #define FIELD(f) offsetof(Optimizer, f)
 enum { SGD = 1 << OPTIMIZER_SGD, ADAMW = 1 << OPTIMIZER_ADAMW, BOTH = SGD | ADAMW };
 static const Setting settings[] = {
     {"lr", BOTH, SET_REAL, FIELD(lr), 0, 1e9},           {"beta1", ADAMW, SET_REAL, FIELD(beta1), 0, 1},
-    {"beta2", ADAMW, SET_REAL, FIELD(beta2), 0, 1},      {"eps", ADAMW, SET_REAL, FIELD(eps), 0, 1e9},
+    {"beta2", ADAMW, SET_REAL, FIELD(beta2), 0, 1},      {"eps", ADAMW, SET_REAL, FIELD(eps), LEAST_EPS, 1e9},
     {"clip", BOTH, SET_REAL, FIELD(clip), 0, 1e300},     {"weight_decay", BOTH, SET_REAL, FIELD(weight_decay), 0, 1e9},
     {"min_lr", BOTH, SET_REAL, FIELD(min_lr), 0, 1e9},   {"momentum", SGD, SET_REAL, FIELD(momentum), 0, 1},
     {"warmup", BOTH, SET_COUNT, FIELD(warmup), 0, 1e15}, {"steps", BOTH, SET_COUNT, FIELD(steps), 0, 1e15},
@@ -86,5 +88,8 @@ Status settings_apply(Optimizer *o, const char *const *set, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         TRY(set_one(o, set[i]));
-    return OK;
+    if (n == 0 || o->decay == DECAY_NONE || o->min_lr <= o->lr)
+        return OK;
+    fprintf(stderr, "error: --set: min_lr (%g) is larger than lr (%g), so the rate would rise; set both\n", o->min_lr, o->lr);
+    return ERR_USAGE;
 }
