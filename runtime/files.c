@@ -70,17 +70,19 @@ static bool is_special(const char *path)
 static const char *target_of(Arena *a, const char *path)
 {
     char real[PATH_MAX];
-    return realpath(path, real) ? arena_strdup(a, real) : path;
+    struct stat st;
+    bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    return link && realpath(path, real) ? arena_strdup(a, real) : path;
 }
 
 Status writer_open(Arena *a, Writer *w, const char *path)
 {
-    *w = (Writer){.path = path, .temporary = path, .in_place = is_special(path)};
+    *w = (Writer){.path = path, .target = path, .temporary = path, .in_place = is_special(path)};
     if (!w->in_place) {
-        w->path = target_of(a, path);
-        w->temporary = arena_printf(a, "%s.tmp", w->path);
+        w->target = target_of(a, path);
+        w->temporary = arena_printf(a, "%s.tmp", w->target);
     }
-    w->folder = arena_strdup(a, dirname(arena_strdup(a, w->path)));
+    w->folder = arena_strdup(a, dirname(arena_strdup(a, w->target)));
     w->fd = open(w->temporary, w->in_place ? O_WRONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w->fd < 0)
         return complain("create", w->temporary, errno);
@@ -126,7 +128,7 @@ Status writer_close(Writer *w)
         note_failure(w, "sync");
     if (close(w->fd) != 0)
         note_failure(w, "close");
-    if (!w->error && !w->in_place && rename(w->temporary, w->path) != 0)
+    if (!w->error && !w->in_place && rename(w->temporary, w->target) != 0)
         note_failure(w, "rename");
     if (w->error) {
         if (!w->in_place)
@@ -135,7 +137,13 @@ Status writer_close(Writer *w)
                 strerror(w->error));
         return ERR_IO;
     }
-    return folder_sync(w->folder);
+    return w->in_place ? OK : folder_sync(w->folder);
+}
+
+Status folder_writable(Arena *a, const char *path)
+{
+    const char *folder = dirname(arena_strdup(a, path));
+    return access(folder, W_OK | X_OK) == 0 ? OK : complain("write into", folder, errno);
 }
 
 /* A folder that was made is durable once its parent is. */

@@ -18,7 +18,8 @@ void   file_unmap(const void *map, size_t bytes);
  * (fsync, rename, fsync of the folder) or removes it; after a failed put the
  * rest are ignored and close reports the first failure. */
 typedef struct Writer {
-    const char *path, *temporary, *folder;
+    const char *path;                 /* as given, for messages */
+    const char *target, *temporary, *folder;
     int         fd, error;            /* error: errno of the first failure */
     bool        in_place;             /* a device or pipe: never replaced */
     const char *failed;               /* the call that failed */

@@ -24,3 +24,10 @@ no "a step after the last" "--dump 'weights@4': this run goes from step 1 to ste
 no "the gradients of step 0" "so it can be written at steps 1..3" grads@0
 no "what is added into another's memory" "no instruction of the program stores this value by itself" 'grad:h[0].attn.q.x@1'
 check "without @STEP it is refused" 'refused 2 "expected KIND@STEP=FILE" prun 1.plan --data t.txt --dump weights=x'
+
+mkfifo fifo
+cat fifo >read &
+echo old >target && ln -s target link
+check "a pipe is written in place" 'prun 1.plan --data t.txt --steps 1 --dump weights@1=fifo 2>err && wait && [ -p fifo ] && [ -s read ]'
+check "behind a link its target is replaced" 'prun 1.plan --data t.txt --steps 1 --dump weights@1=link 2>err && [ -L link ] && ! grep -q old target'
+check "a folder that is not there is found before step 1" 'refused 3 "cannot write into" prun 1.plan --data t.txt --steps 1 --dump weights@1=nodir/x --log early && [ ! -s early ]'
