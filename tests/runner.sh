@@ -1,5 +1,6 @@
 #!/bin/bash
 # The runner itself: planted failures of every kind must be seen and counted.
+unset CHECK_ALL UPDATE              # of the run this is part of: the inner one has its own
 mkdir -p "$TMP/t/golden/sub" && cd "$TMP/t" || exit 2
 
 printf '# run: cat %%\nhello\n' >golden/right.case
