@@ -43,6 +43,7 @@ static inline Build build_new(int64_t batch)
     b.cl->device->peak[DT_f32] = b.cl->device->peak[DT_f64] = 1e11;
     b.plan = NEW(b.a, Plan);
     b.plan->microbatches = 1;
+    b.plan->bucket = DEFAULT_BUCKET;
     for (int i = 0; i < MESH_AXES; i++)
         b.plan->mesh[i] = 1;
     return b;
