@@ -141,12 +141,16 @@ static Status reject_tensor(Arena *a, const Data *d, const Column *c, const STen
     return ERR_REJECT;
 }
 
-/* The column's tensor: that of its name, or the file's only one. */
+/* The column's tensor: that of its name.  Another one is not taken for it, even when
+ * it is alone: a file given for the wrong input would train without a word. */
 static Status bind_tensor(Arena *a, const Data *d, Column *c, const SFile *f, int64_t *samples)
 {
     const STensor *t = sfile_find(f, c->name);
-    if (!t && f->ntensor == 1)
-        t = &f->tensor[0];
+    if (!t && f->ntensor == 1) {
+        fprintf(stderr, "error: data file '%s': its tensor is named '%s', but the input is '%s': name it so\n", c->path, f->tensor[0].name,
+                c->name);
+        return ERR_REJECT;
+    }
     if (!t) {
         fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->name);
         return ERR_REJECT;

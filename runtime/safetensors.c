@@ -82,6 +82,38 @@ static Status read_tensor(Arena *a, SFile *f, const char *name, const json_t *j,
     return OK;
 }
 
+static int by_offset(const void *x, const void *y)
+{
+    const STensor *a = x, *b = y;
+    if (a->data != b->data)
+        return a->data < b->data ? -1 : 1;
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* The tensors lie end to end and fill the file, as the reference implementation asks
+ * (huggingface/safetensors, Metadata::validate): nothing hides between or behind them. */
+static Status check_layout(SFile *f, const char *data)
+{
+    const char *at = data, *end = (const char *)f->map + f->map_bytes;
+    if (f->ntensor)
+        qsort(f->tensor, f->ntensor, sizeof *f->tensor, by_offset);
+    for (uint32_t i = 0; i < f->ntensor; i++) {
+        const STensor *t = &f->tensor[i];
+        long long from = (const char *)t->data - data, want = at - data;
+        if (from != want) {
+            fprintf(stderr, "error: %s: tensor %s begins at byte %lld of the data, but the one before ends at %lld: %s\n", f->path, t->name,
+                    from, want, from < want ? "they overlap" : "there is a gap");
+            return ERR_REJECT;
+        }
+        at += t->bytes;
+    }
+    if (at == end)
+        return OK;
+    fprintf(stderr, "error: %s: its tensors have %lld bytes, but the file has %lld behind its header\n", f->path, (long long)(at - data),
+            (long long)(end - data));
+    return ERR_REJECT;
+}
+
 static Status read_header(Arena *a, SFile *f)
 {
     uint64_t n = 0;
@@ -102,7 +134,7 @@ static Status read_header(Arena *a, SFile *f)
         if (s == OK && strcmp(name, "__metadata__") != 0)
             s = read_tensor(a, f, name, value, 8 + (int64_t)n);
     json_decref(root);
-    return s;
+    return s == OK ? check_layout(f, (const char *)f->map + 8 + n) : s;
 }
 
 Status sfile_open(Arena *a, const char *path, SFile *out)
