@@ -46,7 +46,8 @@ static void reset_scratch(Run *r)
 
 static Status save(Run *r)
 {
-    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model};
+    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model,
+                   .data = r->train};
     Status s = checkpoint_save(r->scratch, &r->rank, r->o->save, (int)r->o->keep, &at);
     reset_scratch(r);
     return s;
@@ -181,7 +182,7 @@ static Status load_resume(Run *r, const Progress *at, const char *folder)
 {
     if (!folder)
         return OK;
-    TRY(checkpoint_load(r->arena, &r->rank, folder));
+    TRY(checkpoint_load(r->arena, &r->rank, folder, r->train));
     r->rank.step.step = at->step;
     r->samples = at->samples;
     fprintf(stderr, has_tensor(r->program->loss) ? "resumed from '%s' after step %lld\n" : "weights from '%s'\n", folder, (long long)at->step);
@@ -207,8 +208,11 @@ static Status start(Run *r)
     const char *folder;
     TRY(check_options(p, o));
     TRY(apply_settings(p, o, &optimizer));
-    if (o->save)
+    TRY(run_check_files(r));
+    if (o->save) {
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
+        TRY(checkpoint_claim(r->arena, o->save, o->resume));
+    }
     TRY(find_resume(r, &at, &folder));
     TRY(open_data(r));
     memory_settle();

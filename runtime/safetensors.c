@@ -10,9 +10,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
+#include "base/files.h"
 #include "base/text.h"
-#include "runtime/files.h"
 #include "runtime/runtime.h"
 
 enum { HEADER_LIMIT = 100 << 20, ALIGN = 8 };
@@ -189,13 +190,20 @@ static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
     return padded;
 }
 
-Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
+/* Put bytes, and take them into a running hash. */
+static void put(Writer *w, XXH3_state_t *hash, const void *data, size_t bytes)
 {
-    uint64_t bytes, hash;
-    return sfile_write_hashed(a, path, tensor, n, &bytes, &hash);
+    XXH3_64bits_update(hash, data, bytes);
+    writer_put(w, data, bytes);
 }
 
-Status sfile_write_hashed(Arena *a, const char *path, const STensor *tensor, uint32_t n, uint64_t *bytes, uint64_t *hash)
+Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
+{
+    SFileSum sum;
+    return sfile_write_summed(a, path, tensor, n, &sum);
+}
+
+Status sfile_write_summed(Arena *a, const char *path, const STensor *tensor, uint32_t n, SFileSum *sum)
 {
     const char *header = header_text(a, tensor, n);
     unsigned char length[8];
@@ -203,12 +211,13 @@ Status sfile_write_hashed(Arena *a, const char *path, const STensor *tensor, uin
         length[i] = (unsigned char)((uint64_t)strlen(header) >> (8 * i));
     Writer w;
     TRY(writer_open(a, &w, path));
-    writer_put(&w, length, 8);
-    writer_put(&w, header, strlen(header));
+    XXH3_state_t *hash = XXH3_createState();
+    XXH3_64bits_reset(hash);
+    put(&w, hash, length, 8);
+    put(&w, hash, header, strlen(header));
     for (uint32_t i = 0; i < n; i++)
-        writer_put(&w, tensor[i].data, (size_t)tensor[i].bytes);
-    Status s = writer_close(&w);
-    *bytes = w.bytes;
-    *hash = w.hash;
-    return s;
+        put(&w, hash, tensor[i].data, (size_t)tensor[i].bytes);
+    *sum = (SFileSum){w.bytes, XXH3_64bits_digest(hash)};
+    XXH3_freeState(hash);
+    return writer_close(&w);
 }
