@@ -224,7 +224,7 @@ static Status start(Run *r)
     r->rank.step.step = 0;
     TRY(load_resume(r, &at, folder));
     reset_scratch(r);
-    return log_open(&r->log, o->log, o->resume != NULL, at.step, r->steps);
+    return log_open(r->arena, &r->log, o->log, o->resume != NULL, at.step, r->steps);
 }
 
 Status run(Arena *a, const Program *p, const RunOptions *o)

@@ -184,8 +184,9 @@ typedef struct Log {
 
 typedef struct StepReport { int64_t step, tokens; double loss, norm, lr, seconds, mfu; } StepReport;
 
-/* path NULL: no file; "-": standard output.  A resumed run adds to the file. */
-Status log_open(Log *, const char *path, bool add, int64_t first, int64_t steps);
+/* path NULL: no file; "-": standard output.  A resumed run adds to the file, from
+ * which lines of steps after `first` are removed: it takes these steps again. */
+Status log_open(Arena *, Log *, const char *path, bool add, int64_t first, int64_t steps);
 Status log_step(Log *, const StepReport *);
 Status log_eval(Log *, int64_t step, double loss);
 void   log_note(Log *, const char *text);            /* to people only */
