@@ -160,6 +160,19 @@ double  instr_flops(const Instr *, const Program *);
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
 const Attr *instr_attr(const Instr *, const char *name);
 
+/* Where the states' gradients lie, in order of buffer and place. */
+typedef struct GradientPlace {
+    BufferId buffer;
+    int64_t  from, to, reach;         /* bytes of the buffer; reach: the largest `to` so far in it */
+    uint32_t state;
+} GradientPlace;
+typedef struct GradientPlaces { GradientPlace *place; uint32_t n; } GradientPlaces;
+
+GradientPlaces gradient_places(const Program *, Arena *);
+/* The first place that shares bytes with a tensor, and the one after place i; n: none. */
+uint32_t gradients_first(const GradientPlaces *, const Tensor *);
+uint32_t gradients_next(const GradientPlaces *, const Tensor *, uint32_t i);
+
 /* The verifier: shapes agree at every edge, every read has an earlier write, no
  * two live buffers overlap, every gradient is accumulated once per micro-batch,
  * everything lies inside the map.  Number of violations, each printed. */
