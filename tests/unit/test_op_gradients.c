@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "tests/ops/cases.h"
+#include "tests/unit/team.h"
 
 static const double step = 1e-5, tolerance = 1e-6;
 
@@ -92,23 +93,11 @@ static void every_differentiable_op_has_a_case(void **state)
     assert_int_equal(missing, 0);
 }
 
-static int setup(void **state)
-{
-    *state = team_new(1);
-    return *state ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    team_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_differentiable_op_has_a_case),
         cmocka_unit_test(gradients_are_slopes),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, team_of_one, team_ends);
 }
