@@ -180,13 +180,8 @@ static void add_axis(Instr *in, int64_t elements)
 
 static Instr flat_instr(OpKind op, const char *path, int64_t elements)
 {
-    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
+    Instr in = {.op = op, .path = path, .key = path};
+    instr_clear(&in);
     add_axis(&in, elements);
     return in;
 }

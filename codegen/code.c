@@ -28,6 +28,18 @@ Attr *instr_set(Instr *in, const char *name)
     return &in->attr[i];
 }
 
+void instr_clear(Instr *in)
+{
+    in->narg = in->nout = 0;
+    memset(in->arg_factor, NO_FACTOR, sizeof in->arg_factor);
+    memset(in->out_factor, NO_FACTOR, sizeof in->out_factor);
+    for (int i = 0; i < MAX_ARGS; i++)
+        in->arg[i] = NO_TENSOR;
+    for (int i = 0; i < MAX_OUTS; i++)
+        in->out[i] = NO_TENSOR;
+    in->workspace = NO_TENSOR;
+}
+
 int64_t align_up(int64_t bytes, int64_t to)
 {
     return (bytes + to - 1) / to * to;

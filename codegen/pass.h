@@ -68,6 +68,8 @@ Proc *proc_find(const Program *, ProcKind);          /* NULL: the program has no
 bool  proc_has(const Proc *, uint32_t instr);
 bool  same_procedure(const Program *, uint32_t a, uint32_t b);
 Attr *instr_set(Instr *, const char *name);          /* the attribute, to be written */
+/* No tensors, and no factors of any. */
+void  instr_clear(Instr *);
 /* A tensor alone on a new buffer, which has the tensor's path for a name. */
 TensorId code_own(Program *, Tensor, BufferClass);
 int64_t  align_up(int64_t bytes, int64_t to);
