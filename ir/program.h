@@ -42,6 +42,8 @@ typedef enum BufferClass {
     CLASSES
 } BufferClass;
 
+const char *buffer_class_text(BufferClass);          /* as in the list above */
+
 typedef enum MapPart { PART_PRIVATE, PART_SHARED } MapPart;   /* shared: peers read it */
 
 enum { BUFFER_ALIGN = 64, PAD_ELEMENTS = 64 };       /* bytes; elements a flat tensor is padded to */

@@ -35,18 +35,13 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, co
     int64_t excess = program_excess(p), by_class[CLASSES] = {0};
     for (uint32_t i = 0; i < p->nbuffer; i++)
         by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
-    static const char *const text[] = {
-#define X(name, text) text,
-        BUFFER_CLASS_LIST(X)
-#undef X
-    };
     Diag *e = diag_error(ds, d->microbatches_at, "model '%s' does not fit device '%s' with %lld micro-batch%s: %s too much",
                          r->graph->name, r->cluster->device[r->cluster->kind[d->device]].name, (long long)p->microbatches,
                          p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, excess));
     Text parts = text_new(ds->arena);
     for (int c = 0; c < CLASSES; c++)
         if (by_class[c])
-            text_add(&parts, "%s%s %s", parts.n ? ", " : "", text[c], text_bytes(ds->arena, by_class[c]));
+            text_add(&parts, "%s%s %s", parts.n ? ", " : "", buffer_class_text((BufferClass)c), text_bytes(ds->arena, by_class[c]));
     diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), parts.s);
     if (!d->microbatches.any && p->microbatches < graph_samples(r->graph) && !states_exceed(p))
