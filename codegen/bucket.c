@@ -8,6 +8,7 @@
 #include "codegen/pass.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -32,6 +33,14 @@ typedef struct Buckets {
 
 typedef struct Ready { uint32_t state, at; } Ready;  /* at: the last instruction that writes its gradient */
 
+static int by_readiness(const void *x, const void *y)
+{
+    const Ready *a = x, *b = y;
+    if (a->at != b->at)
+        return a->at < b->at ? -1 : 1;
+    return (a->state > b->state) - (a->state < b->state);
+}
+
 /* Trained weights in order of readiness, then of declaration. */
 static Ready *readiness(const Program *p, Arena *scratch, uint32_t *n)
 {
@@ -42,15 +51,10 @@ static Ready *readiness(const Program *p, Arena *scratch, uint32_t *n)
                 last[buffer_of(p, p->instr[i].out[k]).i] = i;
     Ready *r = NEWN(scratch, Ready, p->nstate + 1);
     *n = 0;
-    for (uint32_t s = 0; s < p->nstate; s++) {
-        if (!has_tensor(p->state[s].gradient))
-            continue;
-        Ready x = {s, last[buffer_of(p, p->state[s].gradient).i]};
-        uint32_t k = (*n)++;
-        for (; k > 0 && r[k - 1].at > x.at; k--)
-            r[k] = r[k - 1];
-        r[k] = x;
-    }
+    for (uint32_t s = 0; s < p->nstate; s++)
+        if (has_tensor(p->state[s].gradient))
+            r[(*n)++] = (Ready){s, last[buffer_of(p, p->state[s].gradient).i]};
+    qsort(r, *n, sizeof *r, by_readiness);
     return r;
 }
 
@@ -102,7 +106,8 @@ static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype,
     return code_own(p, t, cls);
 }
 
-/* Where what lies on a buffer is to lie: `at` bytes further on in `into`. */
+/* Where what lies on a buffer is to lie: `at` bytes further on in `into`.  All moves
+ * are noted first and made in one walk over the tensors. */
 typedef struct Move { BufferId into; int64_t at; bool moves; } Move;
 
 static void move_tensors(Program *p, const Move *of, uint32_t nbuffer)
@@ -124,14 +129,13 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
     return program_add_tensor(p, t);
 }
 
-static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
+static void lay_out(Program *p, Bucket *b, uint32_t index, Move *of)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
     b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->dtype, b->elements, ROLE_WEIGHT);
     b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->dtype, b->elements, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
         b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->dtype, b->elements, ROLE_STEP);
-    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
@@ -141,11 +145,10 @@ static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
             s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
         at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->dtype);
     }
-    move_tensors(p, of, p->nbuffer);
 }
 
 /* Weights that no optimizer touches: frozen, unused, or of an inference model. */
-static void lay_out_frozen(Program *p, Arena *scratch)
+static void lay_out_frozen(Program *p, Move *of)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < p->nstate; i++)
@@ -155,7 +158,6 @@ static void lay_out_frozen(Program *p, Arena *scratch)
         return;
     const char *name = has_tensor(p->loss) ? "frozen.weights" : "weights";
     BufferId b = program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_weights, .bytes = align_up(bytes, BUFFER_ALIGN), .slots = 1});
-    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
@@ -165,7 +167,6 @@ static void lay_out_frozen(Program *p, Arena *scratch)
         of[w->buffer.i] = (Move){b, at, true};
         at += padded(w) * dtype_bytes(w->dtype);
     }
-    move_tensors(p, of, p->nbuffer);
 }
 
 /* ---- the update procedure ---- */
@@ -179,13 +180,8 @@ static void add_axis(Instr *in, int64_t elements)
 
 static Instr flat_instr(OpKind op, const char *path, int64_t elements)
 {
-    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
+    Instr in = {.op = op, .path = path, .key = path};
+    instr_clear(&in);
     add_axis(&in, elements);
     return in;
 }
@@ -254,14 +250,17 @@ static uint32_t moments(const Optimizer *o)
 void bucket(Program *p, int64_t limit, Arena *scratch)
 {
     Buckets bs = {.p = p, .scratch = scratch};
+    uint32_t nbuffer = p->nbuffer;                   /* what moves is on those of before */
+    Move *of = NEWN(scratch, Move, nbuffer + 1);
     fill(&bs, limit);
     for (uint32_t i = 0; i < bs.nbucket; i++) {
         Bucket *b = &bs.bucket[i];
         b->nmoment = moments(&p->optimizer);
         b->moment[0] = b->moment[1] = NO_TENSOR;
-        lay_out(p, b, i, scratch);
+        lay_out(p, b, i, of);
     }
-    lay_out_frozen(p, scratch);
+    lay_out_frozen(p, of);
+    move_tensors(p, of, nbuffer);
     if (bs.nbucket > 0)
         add_update(&bs);
     code_sweep(p, scratch);
