@@ -2,10 +2,12 @@
  *
  *     peer_gemm [--rows N] [--threads N] [--rounds N] [--ms N]
  *
- * Prints a JSON line {"op","m","n","k","provider","gflops"} per shape and provider.
+ * Prints a JSON line {"op","m","n","k","rows","threads","provider","gflops"} per shape and provider.
  * Rows is the number of tokens a step (batch * seq). Providers take turns within a
  * round, and the median of the rounds is printed, so that a change of the clock or
- * a neighbour on the machine meets all of them alike. With one thread the time is
+ * a neighbour on the machine meets all of them alike. With several threads, OpenMP's
+ * are told to sleep when they wait: they would keep the cores busy while another
+ * provider has its turn. With one thread the time is
  * that of the thread, else that of the wall. Exit status 1 when two providers
  * disagree on a product: a fast wrong answer is no figure. */
 #include <dlfcn.h>
@@ -235,8 +237,8 @@ static bool measure(Shape s, const Options *o, Team *team, dnnl_engine_t engine,
                 rate[p][r] = gflops_once(&providers[p], &j, o);
     for (int p = 0; p < NPROVIDER; p++)
         if (usable[p])
-            printf("{\"op\":\"%c%c\",\"m\":%ld,\"n\":%ld,\"k\":%ld,\"role\":\"%s\",\"threads\":%d,\"provider\":\"%s\",\"gflops\":%.1f}\n",
-                   s.ta, s.tb, (long)j.s.m, (long)j.s.n, (long)j.s.k, s.role, o->threads, providers[p].name, median(rate[p], o->rounds));
+            printf("{\"op\":\"%c%c\",\"m\":%ld,\"n\":%ld,\"k\":%ld,\"role\":\"%s\",\"rows\":%d,\"threads\":%d,\"provider\":\"%s\",\"gflops\":%.1f}\n",
+                   s.ta, s.tb, (long)j.s.m, (long)j.s.n, (long)j.s.k, s.role, o->rows, o->threads, providers[p].name, median(rate[p], o->rounds));
     fflush(stdout);
     free_matmul(&j);
     return same;
@@ -289,6 +291,7 @@ static void restart_with_threads(char **argv, int threads)
     if (now_set && !strcmp(now_set, text) && !getenv("OPENBLAS_CORETYPE"))
         return;
     setenv("OMP_NUM_THREADS", text, 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
     unsetenv("OPENBLAS_CORETYPE");      /* a host may set it to an older kind of core than it has */
     unsetenv("OPENBLAS_L2_SIZE");
     execv("/proc/self/exe", argv);

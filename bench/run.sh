@@ -49,11 +49,16 @@ for needed in $pplan $prun $gemm $python; do
     [ -x "$needed" ] || fail "$needed is missing: type make bench"
 done
 mkdir -p "$dir"
-rm -f "$dir/steps.jsonl" "$dir/gemm.jsonl"
+rm -f "$dir"/*.jsonl
 grep -m 1 'model name' /proc/cpuinfo | sed 's/.*: /processor: /'
 "$prun" --version
 
-"$gemm" --rows $((batch * 64)) >"$dir/gemm.jsonl"
+for seq in $seqs; do
+    for t in $threads; do
+        printf 'measuring: products of %s tokens, threads %s\n' $((batch * seq)) "$t"
+        "$gemm" --rows $((batch * seq)) --threads "$t" >"$dir/gemm_${seq}_$t.jsonl"
+    done
+done
 for seq in $seqs; do
     for t in $threads; do
         cluster_text "$t" >"$dir/cpu$t.pcluster"
@@ -65,4 +70,4 @@ for seq in $seqs; do
             --rounds "$rounds" --steps "$steps" --out "$dir/steps.jsonl"
     done
 done
-"$python" bench/compare.py table --steps "$dir/steps.jsonl" --gemm "$dir/gemm.jsonl"
+"$python" bench/compare.py table --steps "$dir/steps.jsonl" --gemm "$dir"/gemm_*.jsonl
