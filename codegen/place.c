@@ -32,7 +32,7 @@ static Tensor tensor_of(const Lowering *lw, ValueId v)
     for (uint32_t x = 0; x < val->rank; x++) {
         int64_t n = dim_of(lw->g, val->axis[x])->extent;
         bool cut = mv.kind == MICRO_CUT && mv.axis == x;
-        t.axis[x] = (AxisPlace){.local = cut ? n / lw->micro.count : n, .global = n, .micro = cut};
+        t.axis[x] = (AxisPlace){.local = cut ? n / lw->micro.count : n, .global = n, .per_micro = cut ? n / lw->micro.count : 0};
     }
     return t;
 }

@@ -580,6 +580,15 @@ static void grad_cross_entropy(Grad *c)
 #define grad_silu_mul           NO_RULE
 #define grad_silu_mul_grad      NO_RULE
 #define grad_linear_gelu        NO_RULE
+#define grad_all_reduce         NO_RULE
+#define grad_reduce_scatter     NO_RULE
+#define grad_all_gather         NO_RULE
+#define grad_all_to_all         NO_RULE
+#define grad_broadcast          NO_RULE
+#define grad_send               NO_RULE
+#define grad_recv               NO_RULE
+#define grad_cross_entropy_stats NO_RULE
+#define grad_cross_entropy_merge NO_RULE
 #define grad_sum_squares        NO_RULE
 #define grad_adamw              NO_RULE
 #define grad_sgd                NO_RULE

@@ -13,6 +13,7 @@ Program *program_new(Arena *a)
     p->norm = NO_TENSOR;
     p->microbatches = 1;
     p->threads = 1;
+    p->nranks = 1;
     return p;
 }
 

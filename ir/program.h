@@ -59,9 +59,10 @@ typedef struct Buffer {
 
 /* Where a local axis lies in the global one: see place.h. */
 typedef struct AxisPlace {
-    int64_t local, global;            /* extents; global unpadded */
-    int64_t origin;                   /* first global index of the (first) chunk */
-    bool    micro;                    /* the batch axis: origin moves by `local` per micro-batch */
+    int64_t local, global;            /* extents; global unpadded, so the last parts may reach beyond it */
+    int64_t origin;                   /* first global index, in micro-batch 0 */
+    int64_t per_micro;                /* the batch axis: origin moves by this per micro-batch; else 0 */
+    int64_t pad;                      /* elements that exist after the `global` ones and hold nothing; 0: none */
 } AxisPlace;
 
 typedef struct Tensor {
@@ -83,6 +84,7 @@ typedef struct Instr {
     const char *key;                  /* random numbers */
     uint8_t     narg, nout, nfactor;
     TensorId    arg[MAX_ARGS], out[MAX_OUTS];        /* NO_TENSOR where absent or unused */
+    uint32_t    group;                /* of communication: index into Program.group */
     Accumulate  acc;                  /* of result 0; a gradient bucket's */
     uint8_t     acc_out;              /* bit per result: which of them `acc` applies to */
     int64_t     extent[MAX_FACTORS];  /* local extents of the op's factors */
@@ -97,9 +99,11 @@ typedef struct Instr {
 
 #define PROC_LIST(X)                                                                     \
     X(begin)      /* once a step, per micro-batch: count labels */                        \
+    X(agree)      /* once a step, after them: counts summed over ranks */                 \
     X(forward) X(backward)                                                               \
-    X(update)     /* norm, clip, optimizer */                                             \
-    X(evaluate)   /* forward only, dropout off */
+    X(update)     /* gradients summed over ranks; norm, clip, optimizer */                \
+    X(evaluate)   /* forward only, dropout off */                                         \
+    X(total)      /* after the last forward or evaluate: the loss summed over ranks */
 typedef enum ProcKind {
 #define X(name) PROC_##name,
     PROC_LIST(X)
@@ -126,9 +130,15 @@ typedef struct State {
     bool        frozen, decays;
 } State;
 
+/* Ranks that communicate with each other: ascending, or source and destination of a
+ * send and its recv. */
+typedef struct RankGroup { uint32_t *rank, n; } RankGroup;
+
 typedef struct Program {
     Arena      *arena;
     const char *model;
+    uint32_t    rank, nranks;         /* whose program, and how many there are: places in Plan.devices */
+    RankGroup  *group; uint32_t ngroup;
     Buffer     *buffer; uint32_t nbuffer;
     Tensor     *tensor; uint32_t ntensor;
     Instr      *instr;  uint32_t ninstr;

@@ -67,9 +67,9 @@ static void check_tensor(Checker *k, const Program *p, uint32_t i)
                (long long)tensor_bytes(t), (long long)b->bytes);
     for (int x = 0; x < t->rank; x++) {
         const AxisPlace *a = &t->axis[x];
-        int64_t parts = a->micro ? p->microbatches : 1;
-        if (a->local < 1 || a->origin < 0 || a->local > a->global || a->origin > a->global - a->local ||
-            (a->global - a->origin) / a->local < parts)
+        int64_t parts = a->per_micro ? p->microbatches : 1;
+        if (a->local < 1 || a->origin < 0 || a->pad < 0 || a->per_micro < 0 ||
+            a->origin + (parts - 1) * a->per_micro > a->global + a->pad - a->local)
             broken(k, "tensor %u '%s': axis %d holds %lld of %lld from %lld in %lld parts", i, t->path, x,
                    (long long)a->local, (long long)a->global, (long long)a->origin, (long long)parts);
     }
@@ -115,6 +115,31 @@ static void check_workspace(At at)
         broken(at.k, "instruction %u (%s) needs a workspace of %lld bytes", at.i, at.in->path, (long long)need);
 }
 
+/* The rank is one of the group's, and a cut or joined axis has an element for each. */
+static void check_group(At at)
+{
+    const Program *p = at.p;
+    const RankGroup *g = at.in->group < p->ngroup ? &p->group[at.in->group] : NULL;
+    bool mine = false;
+    for (uint32_t i = 0; g && i < g->n; i++)
+        mine |= g->rank[i] == p->rank;
+    if (!g || !mine)
+        broken(at.k, "instruction %u (%s): rank %u is not in group %u", at.i, at.in->path, p->rank, at.in->group);
+    for (int f = 0; g && f < at.in->nfactor; f++)
+        if (at.in->role[f] == 'p' && at.in->extent[f] != (int64_t)g->n)
+            broken(at.k, "instruction %u (%s): %lld parts for a group of %u ranks", at.i, at.in->path, (long long)at.in->extent[f], g->n);
+}
+
+static void check_groups(Checker *k, const Program *p)
+{
+    if (p->rank >= p->nranks)
+        broken(k, "rank %u of %u", p->rank, p->nranks);
+    for (uint32_t i = 0; i < p->ngroup; i++)
+        for (uint32_t r = 0; r < p->group[i].n; r++)
+            if (p->group[i].rank[r] >= p->nranks)
+                broken(k, "group %u has rank %u of %u", i, p->group[i].rank[r], p->nranks);
+}
+
 static void check_instr(At at)
 {
     const Instr *in = at.in;
@@ -137,8 +162,10 @@ static void check_instr(At at)
         if (has_tensor(in->out[o]))
             check_edge(at, "result", o, in->out[o], in->out_factor[o]);
     }
-    if (nout == 0)
+    if (nout == 0 && in->op != OP_send)
         broken(at.k, "instruction %u (%s) has no result", at.i, in->path);
+    if (op_info[in->op].flags & OPF_COMM)
+        check_group(at);
     if ((in->acc == ACC_NO) != (in->acc_out == 0) || (in->acc != ACC_NO && !(op_info[in->op].flags & OPF_ACCUM)))
         broken(at.k, "instruction %u (%s): %s cannot accumulate like that", at.i, in->path, op_info[in->op].name);
     if (at.k->broken == before)
@@ -188,6 +215,7 @@ static void check_outside(Checker *k, const Program *p)
 int program_check(const Program *p, FILE *err)
 {
     Checker k = {err, "program", 0};
+    check_groups(&k, p);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         check_buffer(&k, p, &p->buffer[i]);
     for (uint32_t i = 0; i < p->ntensor; i++)

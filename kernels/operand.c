@@ -85,7 +85,7 @@ double mean_count(const KCall *c, FactorSet set)
         if (!(set >> f & 1))
             continue;
         const AxisPlace *p = factor_place(c, f);
-        n *= (double)(p->micro ? c->step->samples : p->global);
+        n *= (double)(p->per_micro ? c->step->samples : p->global);
     }
     return n;
 }

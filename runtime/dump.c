@@ -74,7 +74,7 @@ static Status watch(Arena *a, Rank *r, DumpSpec *d, const char *name, TensorId i
 {
     const Tensor *t = &r->program->tensor[id.i];
     for (uint32_t i = 1; i < t->rank; i++)
-        if (t->axis[i].micro && r->program->microbatches > 1) {
+        if (t->axis[i].per_micro && r->program->microbatches > 1) {
             fprintf(stderr, "error: --dump '%s': its batch axis is not the first, so micro-batches do not follow each other; "
                     "plan with 'microbatches = 1'\n", d->kind);
             return ERR_REJECT;
@@ -245,7 +245,7 @@ static STensor as_file_has_it(const Rank *r, const DumpItem *item, int64_t rows)
     if (t->role == ROLE_INPUT)
         gather_input(r, item);
     STensor out = states_tensor(r, item->tensor, item->name, item->copy ? item->copy : rank_at(r, item->tensor, 0, 0));
-    if (t->rank > 0 && t->axis[0].micro && rows < out.extent[0]) {
+    if (t->rank > 0 && t->axis[0].per_micro > 0 && rows < out.extent[0]) {
         out.bytes = out.bytes / out.extent[0] * rows;
         out.extent[0] = rows;
     }

@@ -154,7 +154,7 @@ static void copy_watched(const Rank *r, const KCall *c)
                 continue;
             const Tensor *t = c->outt[k];
             int64_t bytes = tensor_bytes(t);
-            bool cut = t->rank > 0 && t->axis[0].micro;
+            bool cut = t->rank > 0 && t->axis[0].per_micro > 0;
             memcpy(watch->to + (cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
         }
 }

@@ -29,7 +29,7 @@ static bool is_cut(const Program *p, TensorId id)
 {
     bool cut = false;
     for (uint32_t i = 0; has_tensor(id) && i < p->tensor[id.i].rank; i++)
-        cut = cut || p->tensor[id.i].axis[i].micro;
+        cut = cut || p->tensor[id.i].axis[i].per_micro > 0;
     return cut;
 }
 

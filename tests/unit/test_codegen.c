@@ -29,7 +29,7 @@ static void gpt2_is_lowered(void **unused)
     const Tensor *ids = &p->tensor[p->input[0].tensor.i];
     assert_int_equal(ids->axis[0].local, 2);
     assert_int_equal(ids->axis[0].global, 4);
-    assert_true(ids->axis[0].micro && !ids->axis[1].micro);
+    assert_true(ids->axis[0].per_micro && !ids->axis[1].per_micro);
     assert_int_equal(p->buffer[ids->buffer.i].slots, 2);
     assert_true(p->buffer[ids->buffer.i].by_micro);
     build_free(&b);
