@@ -86,6 +86,7 @@ typedef struct Op {
     ValueId     arg[MAX_ARGS];        /* NO_VALUE where an optional argument is absent */
     ValueId     out[MAX_OUTS];
     Factor      factor[MAX_FACTORS];
+    uint8_t     forward_factor[MAX_FACTORS];         /* backward ops: the factor of the forward op it is, or NO_FACTOR */
     uint8_t     arg_factor[MAX_ARGS][MAX_RANK];      /* axis -> factor */
     uint8_t     out_factor[MAX_OUTS][MAX_RANK];
     Attr        attr[MAX_ATTRS];      /* in the order of the signature's scalars */

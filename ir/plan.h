@@ -67,6 +67,8 @@ typedef struct Plan {
     const char *model_text;           /* model and includes, `fmt` form, in one file */
     const char *cluster_text;
     int64_t     mesh[MESH_AXES];
+    int64_t     outer[MESH_AXES];     /* outer part of an axis made in parts; 0: in one */
+    Rule       *rule; uint32_t nrule; /* how ops are split, axes padded, stages cut, states sharded, values recomputed */
     uint32_t   *devices; uint32_t ndevices;          /* mesh order (pp, dp, cp, ep, tp) -> device number */
     int64_t     microbatches;
     const char *schedule;             /* "1f1b" or "gpipe" */
