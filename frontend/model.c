@@ -125,6 +125,26 @@ static void number_paths(Elab *e)
 
 /* ---- the model ---- */
 
+/* A loss that nothing can lower: whose weights are missing, frozen, or elsewhere. */
+static void check_trains(Elab *e)
+{
+    const Graph *g = e->g;
+    const Weight *frozen = NULL;
+    bool all = true;
+    if (!has_value(g->loss) || graph_trains(g))
+        return;
+    for (uint32_t i = g->nweight; i-- > 0;) {
+        all &= g->weight[i].frozen;
+        frozen = g->weight[i].frozen ? &g->weight[i] : frozen;
+    }
+    Diag *d = fail(e, e->minimize_at, "model '%s' minimizes a loss that no trained weight has a part in: %s", g->name,
+                   g->nweight == 0 ? "it has no weights" : all ? "all its weights are frozen"
+                   : frozen ? "no gradient reaches those that are not frozen" : "no gradient reaches its weights");
+    if (frozen)
+        diag_note(e->ds, d, value_of(g, frozen->value)->at, "'%s' is frozen here", value_of(g, frozen->value)->path);
+    diag_help(e->ds, d, "to run the model forward, name what it gives by 'output' instead of 'minimize'");
+}
+
 static void check_purpose(Elab *e, const Node *model)
 {
     const Graph *g = e->g;
@@ -136,6 +156,7 @@ static void check_purpose(Elab *e, const Node *model)
     }
     if (!has_value(g->loss) && g->optimizer.kind != OPTIMIZER_NONE)
         diag_warn(e->ds, e->optimizer_at, "the optimizer has no effect: model '%s' minimizes nothing", g->name);
+    check_trains(e);
 }
 
 static void run_model(Elab *e, const Node *model, Arena *graph)

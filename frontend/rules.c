@@ -14,6 +14,7 @@ typedef struct Reader {
     const Graph *g;
     Arena       *arena;
     Rules       *out;
+    bool         resolved;            /* in a `plan NAME on CLUSTER` */
 } Reader;
 
 /* ---- names of the model ---- */
@@ -251,7 +252,7 @@ static const Word host_words[] = {{"host", 0}};
 
 static void read_setting(Reader *r, const Node *body, Rule *rule)
 {
-    static const char *const names[] = {"microbatches", "schedule", "chunks", "bucket", "devices"};
+    static const char *const names[] = {"microbatches", "schedule", "chunks", "bucket", "devices", "sync"};
     const Node *name = body->kid[0], *value = body->kid[1];
     rule->name = name->text;
     if (strcmp(name->text, "microbatches") == 0 || strcmp(name->text, "chunks") == 0) {
@@ -267,6 +268,11 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         rule->text = t.kind == TERM_STRING ? t.s : "";
         if (t.kind != TERM_POISON && strcmp(rule->text, "1f1b") != 0 && strcmp(rule->text, "gpipe") != 0)
             fail(r->e, value->at, "the schedule is \"1f1b\" or \"gpipe\", not %s", sources_text(r->e->ds->sources, value->at));
+    } else if (strcmp(name->text, "sync") == 0) {
+        Term t = eval(r->e, r->scope, value);
+        rule->text = t.kind == TERM_STRING ? t.s : "";
+        if (t.kind != TERM_POISON && strcmp(rule->text, "server") != 0)
+            fail(r->e, value->at, "sync is \"server\" where it is given, not %s", sources_text(r->e->ds->sources, value->at));
     } else {
         fail(r->e, name->at, "plans have no setting '%s'%s", name->text, did_you_mean(r->e, name->text, names, sizeof names / sizeof *names));
     }
@@ -295,6 +301,7 @@ static void read_mesh_axis(Reader *r, const Node *n, Rule *rule)
 
 static void add_rule(Reader *r, Rule rule)
 {
+    rule.resolved = r->resolved;
     PUSH(r->arena, r->out->rule, r->out->nrule, rule);
 }
 
@@ -391,6 +398,8 @@ static void read_rule(Reader *r, const Node *n)
         for (uint32_t i = 1; i < body->nkid; i++)
             read_meshes(r, body->kid[i], soft, body->kid[0]->ival);
     } else {
+        if (soft && body->kind == N_SET)
+            fail(r->e, body->at, "the model's own numbers are not the planner's to choose; write this without 'prefer'");
         read_body(r, body, (Rule){.soft = soft, .at = body->at});
     }
 }
@@ -481,10 +490,9 @@ static void read_plan(Reader *r, const Node *item)
     }
     r->out->model = node_absent(model) ? NULL : model->text;
     r->out->at = item->at;
-    if (item->kind == N_PLANON) {
-        r->out->resolved = true;
+    r->resolved = item->kind == N_PLANON;
+    if (r->resolved)
         r->out->cluster = item->kid[1]->text;
-    }
     for (uint32_t i = 0; i < rules->nkid; i++)
         read_rule(r, rules->kid[i]);
 }

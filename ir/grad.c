@@ -150,21 +150,34 @@ void grad_give_summed(Grad *c, int arg, ValueId d, const uint8_t *factor)
 
 /* ---- the walk ---- */
 
-/* Values with a trained weight behind them. */
-static void find_needed(Grad *c)
+/* Whether a gradient may flow into the argument: dispatch only follows the choices
+ * of its route. */
+static bool passes_gradient(const Op *op, int arg)
 {
-    Graph *g = c->g;
+    return op->kind != OP_dispatch || arg != op_arg_index(OP_dispatch, "route");
+}
+
+/* Values with a trained weight behind them. */
+static bool *find_needed(const Graph *g)
+{
+    bool *needed = NEWN(g->arena, bool, g->nvalue);
     for (uint32_t i = 0; i < g->nweight; i++)
-        c->needed[g->weight[i].value.i] = !g->weight[i].frozen;
+        needed[g->weight[i].value.i] = !g->weight[i].frozen;
     for (uint32_t i = 0; i < g->nop; i++) {
         const Op *op = &g->op[i];
         bool any = false;
         for (int a = 0; a < op->narg; a++)
-            any |= has_value(op->arg[a]) && c->needed[op->arg[a].i];
+            any |= has_value(op->arg[a]) && needed[op->arg[a].i] && passes_gradient(op, a);
         for (int o = 0; o < op->nout; o++)
-            c->needed[op->out[o].i] = any && !(op_info[op->kind].flags & OPF_NOGRAD) &&
+            needed[op->out[o].i] = any && !(op_info[op->kind].flags & OPF_NOGRAD) &&
                 dtype_is_float(value_of(g, op->out[o])->dtype);
     }
+    return needed;
+}
+
+bool graph_trains(const Graph *g)
+{
+    return has_value(g->loss) && find_needed(g)[g->loss.i];
 }
 
 static bool is_named(const Grad *c, ValueId v)
@@ -245,12 +258,11 @@ void graph_differentiate(Graph *g)
     graph_complete(g);
     Grad c = {.g = g, .nforward = g->nvalue, .id = NO_OP};
     uint32_t nop = g->nop;
-    c.needed = NEWN(g->arena, bool, c.nforward);
+    c.needed = find_needed(g);
     c.sum = NEWN(g->arena, ValueId, c.nforward);
     c.uses = NEWN(g->arena, uint32_t, c.nforward);
     for (uint32_t i = 0; i < c.nforward; i++)
         c.sum[i] = NO_VALUE;
-    find_needed(&c);
     if (c.needed[g->loss.i])
         start_from_loss(&c);
     for (uint32_t i = nop; i-- > 0;)

@@ -201,6 +201,9 @@ void graph_complete(Graph *);
  * loss.  Needs a loss; completes the graph first.  One rule per op, in grad_rules.c. */
 void graph_differentiate(Graph *);
 
+/* Whether some weight that is not frozen reaches the loss. */
+bool graph_trains(const Graph *);
+
 /* Number of broken invariants, each printed to `err`. */
 int  graph_check(const Graph *, FILE *err);
 

@@ -36,6 +36,7 @@ typedef struct Choice { bool any; int64_t *value; uint32_t nvalue; } Choice;
 typedef struct Rule {
     RuleKind    kind;
     bool        soft;                 /* prefer */
+    bool        resolved;             /* of a `plan NAME on CLUSTER`, which writes out every choice */
     Span        at;
     const char *name;                 /* axis, setting or override */
     const char **names; uint32_t nnames; Span *name_at;      /* split, keep: axes */
@@ -53,7 +54,6 @@ typedef struct Rule {
 typedef struct Rules {
     const char *model, *cluster;      /* `plan for MODEL`, `plan MODEL on CLUSTER`; NULL: not said */
     Rule       *rule; uint32_t nrule;
-    bool        resolved;             /* written as `plan NAME on CLUSTER`: nothing may be open */
     Span        at;
 } Rules;
 

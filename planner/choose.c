@@ -185,5 +185,6 @@ Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Pr
     TRY(rules_decide(ds, r, &d));
     TRY(check_peak(ds, r->graph, r->cluster, &r->cluster->device[r->cluster->kind[d.device]]));
     TRY(choose_microbatches(a, ds, r, &d, plan));
+    rules_warn(ds, r, *plan);
     return codegen(a, ds, r->graph, *plan, r->cluster, r->dump, program);
 }

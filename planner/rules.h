@@ -12,7 +12,9 @@ typedef struct Decisions {
 } Decisions;
 
 bool choice_allows(const Choice *, int64_t n);
-/* Every rule either takes effect or is refused by name. */
+/* Every hard rule either takes effect, or is refused by name, or waits for rules_warn(). */
 Status rules_decide(Diags *, const PlanRequest *, Decisions *out);
+/* A warning at each rule that the chosen plan gives nothing to do, with the reason. */
+void   rules_warn(Diags *, const PlanRequest *, const Plan *);
 
 #endif

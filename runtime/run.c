@@ -1,4 +1,5 @@
 /* Run: what prun does with a program: data in, steps, evaluation, checkpoints. */
+#include <assert.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
@@ -132,8 +133,9 @@ static Status check_options(const Program *p, const RunOptions *o)
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
     if (has_tensor(p->loss) && p->optimizer.kind == OPTIMIZER_NONE)
         return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
+    assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (has_tensor(p->loss))
-        return has_tensor(p->norm) ? OK : no_effect("training", "the model has no weight to train");
+        return OK;
     if (o->neval)
         return no_effect("--eval", why);
     if (o->save)
