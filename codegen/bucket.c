@@ -1,7 +1,8 @@
 /* Buckets: the states lie flat, and the optimizer is one pass over each bucket.
  *
  * Trained weights go into buckets in the order in which backward finishes their
- * gradients; the tensors of a bucket share type and decay.  A bucket has a buffer
+ * gradients; the tensors of a bucket share type, decay, the ranks their gradients are
+ * summed over, and the grid axes they are split by.  A bucket has a buffer
  * of weights, one of gradients and one per moment, laid out alike: each tensor
  * padded to PAD_ELEMENTS.  Padding is zero for ever: the map starts as zeros, no
  * kernel writes between tensors, and an optimizer step on zeros leaves zeros. */
@@ -12,9 +13,12 @@
 
 #include "base/text.h"
 
+/* What the tensors of a bucket share. */
+typedef struct BucketKind { DType dtype; bool decays; GridSet reduce, split; } BucketKind;
+
 typedef struct Bucket {
-    DType    dtype;
-    bool     decays;
+    BucketKind kind;
+    bool     full;
     int64_t  elements;                /* padded */
     uint32_t *state, nstate;          /* members, in order */
     uint32_t nmoment;
@@ -22,6 +26,7 @@ typedef struct Bucket {
 } Bucket;
 
 typedef struct Buckets {
+    Lowering *lw;
     Program *p;
     Arena   *scratch;
     Bucket  *bucket;
@@ -64,31 +69,47 @@ static bool fits(const Bucket *b, const Tensor *w, int64_t limit)
     return (b->elements + padded(w)) * dtype_bytes(w->dtype) <= limit;
 }
 
-/* The bucket that weight s goes into: the open one of its kind, unless it is full.
- * A tensor above the limit alone gets one of its own and leaves the open one open. */
-static Bucket *bucket_for(Buckets *bs, int32_t open[2][DTYPES], const State *s, int64_t limit)
+/* State i is weight i of the graph. */
+static BucketKind kind_of(const Buckets *bs, uint32_t i)
 {
-    const Tensor *w = &bs->p->tensor[s->weight.i];
-    int32_t *o = &open[s->decays][w->dtype];
+    const State *s = &bs->p->state[i];
+    const Layout *l = &bs->lw->layout;
+    Placement at = l->value[l->g->weight[i].value.i];
+    GridSet whole = placement_on(&l->grid, at, PLACE_WHOLE), all = (GridSet)((1u << l->grid.n) - 1);
+    return (BucketKind){bs->p->tensor[s->weight.i].dtype, s->decays, l->reduce[i], all & (GridSet)~whole};
+}
+
+static bool same_kind(BucketKind a, BucketKind b)
+{
+    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.split == b.split;
+}
+
+/* The bucket that weight i goes into: the open one of its kind, unless it is full.
+ * A tensor above the limit alone gets one of its own and leaves the open one open. */
+static Bucket *bucket_for(Buckets *bs, uint32_t i, int64_t limit)
+{
+    const Tensor *w = &bs->p->tensor[bs->p->state[i].weight.i];
+    BucketKind kind = kind_of(bs, i);
     bool alone = padded(w) * dtype_bytes(w->dtype) > limit;
-    if (!alone && *o >= 0 && fits(&bs->bucket[*o], w, limit))
-        return &bs->bucket[*o];
-    Bucket b = {.dtype = w->dtype, .decays = s->decays};
-    PUSH(bs->scratch, bs->bucket, bs->nbucket, b);
-    if (!alone)
-        *o = (int32_t)bs->nbucket - 1;
+    for (uint32_t k = bs->nbucket; !alone && k-- > 0;) {
+        Bucket *b = &bs->bucket[k];
+        if (b->full || !same_kind(b->kind, kind))
+            continue;
+        if (fits(b, w, limit))
+            return b;
+        b->full = true;
+    }
+    PUSH(bs->scratch, bs->bucket, bs->nbucket, ((Bucket){.kind = kind, .full = alone}));
     return &bs->bucket[bs->nbucket - 1];
 }
 
 static void fill(Buckets *bs, int64_t limit)
 {
-    int32_t open[2][DTYPES];
-    memset(open, 0xFF, sizeof open);
     uint32_t n;
     Ready *r = readiness(bs->p, bs->scratch, &n);
     for (uint32_t i = 0; i < n; i++) {
         const State *s = &bs->p->state[r[i].state];
-        Bucket *b = bucket_for(bs, open, s, limit);
+        Bucket *b = bucket_for(bs, r[i].state, limit);
         PUSH(bs->scratch, b->state, b->nstate, r[i].state);
         b->elements += padded(&bs->p->tensor[s->weight.i]);
     }
@@ -127,10 +148,10 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
 static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
-    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->dtype, b->elements, ROLE_WEIGHT);
-    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->dtype, b->elements, ROLE_WEIGHT_GRADIENT);
+    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, b->elements, ROLE_WEIGHT);
+    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, b->elements, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
-        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->dtype, b->elements, ROLE_STEP);
+        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, b->elements, ROLE_STEP);
     Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
@@ -139,7 +160,7 @@ static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
         of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), at, true};
         for (uint32_t k = 0; k < b->nmoment; k++)
             s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
-        at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->dtype);
+        at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->kind.dtype);
     }
     move_tensors(p, of, p->nbuffer);
 }
@@ -170,23 +191,12 @@ static void lay_out_frozen(Program *p, Arena *scratch)
 
 /* ---- the update procedure ---- */
 
-static void add_axis(Instr *in, int64_t elements)
-{
-    in->nfactor = 1;
-    in->extent[0] = elements;
-    in->role[0] = '.';
-}
-
 static Instr flat_instr(OpKind op, const char *path, int64_t elements)
 {
-    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
-    add_axis(&in, elements);
+    Instr in = instr_new(op, path);
+    in.nfactor = 1;
+    in.extent[0] = elements;
+    in.role[0] = '.';
     return in;
 }
 
@@ -226,8 +236,56 @@ static Instr step(const Program *p, const Bucket *b)
     update(&in, b->weights);
     for (uint32_t k = 0; k < b->nmoment; k++)
         update(&in, b->moment[k]);
-    *instr_set(&in, "decays") = ATTR_B(b->decays);
+    *instr_set(&in, "decays") = ATTR_B(b->kind.decays);
     return in;
+}
+
+/* Instructions for the update procedure, emitted at the end of the program and taken
+ * from there. */
+static void take(Buckets *bs, Insertion **ins, uint32_t *n, uint32_t before, uint32_t from)
+{
+    Program *p = bs->p;
+    for (uint32_t i = from; i < p->ninstr; i++)
+        PUSH(bs->scratch, *ins, *n, ((Insertion){before, p->instr[i], PROC_update}));
+    p->ninstr = from;
+}
+
+/* The gradients of a bucket are summed where its ranks hold summands. */
+static void reduce_bucket(Buckets *bs, const Bucket *b)
+{
+    if (b->kind.reduce)
+        collective(bs->lw, OP_all_reduce, b->kind.reduce, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
+}
+
+/* Of equal copies one is counted. */
+static bool counts(const Buckets *bs, const Bucket *b)
+{
+    const Grid *g = &bs->lw->layout.grid;
+    for (uint32_t d = 0; d < g->n; d++)
+        if (!(b->kind.split >> d & 1) && grid_coordinate(g, bs->lw->place, d) > 0)
+            return false;
+    return true;
+}
+
+static void norm_of_all(Buckets *bs)
+{
+    Program *p = bs->p;
+    bool first = true;
+    for (uint32_t i = 0; i < bs->nbucket; i++) {
+        if (!counts(bs, &bs->bucket[i]))
+            continue;
+        program_add_instr(p, sum_squares(p, &bs->bucket[i], first));
+        first = false;
+    }
+    if (p->nranks == 1)
+        return;
+    if (first) {
+        Instr zero = instr_new(OP_constant, p->tensor[p->norm.i].path);
+        zero.nout = 1;
+        zero.out[0] = p->norm;
+        program_add_instr(p, zero);
+    }
+    collective(bs->lw, OP_all_reduce, ALL_RANKS, p->tensor[p->norm.i].path, p->norm, p->norm);
 }
 
 static void add_update(Buckets *bs)
@@ -239,10 +297,13 @@ static void add_update(Buckets *bs)
     assert(back && "gradients are made in backward");
     Insertion *ins = NULL;
     uint32_t n = 0;
+    uint32_t from = p->ninstr, before = back->end;
     for (uint32_t i = 0; i < bs->nbucket; i++)
-        PUSH(bs->scratch, ins, n, ((Insertion){back->end, sum_squares(p, &bs->bucket[i], i == 0), PROC_update}));
+        reduce_bucket(bs, &bs->bucket[i]);
+    norm_of_all(bs);
     for (uint32_t i = 0; i < bs->nbucket && p->optimizer.kind != OPTIMIZER_NONE; i++)
-        PUSH(bs->scratch, ins, n, ((Insertion){back->end, step(p, &bs->bucket[i]), PROC_update}));
+        program_add_instr(p, step(p, &bs->bucket[i]));
+    take(bs, &ins, &n, before, from);
     code_insert(p, bs->scratch, ins, n);
 }
 
@@ -251,10 +312,12 @@ static uint32_t moments(const Optimizer *o)
     return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
 }
 
-void bucket(Program *p, int64_t limit, Arena *scratch)
+void bucket(Lowering *lw)
 {
-    Buckets bs = {.p = p, .scratch = scratch};
-    fill(&bs, limit);
+    Program *p = lw->p;
+    Arena *scratch = lw->scratch;
+    Buckets bs = {.lw = lw, .p = p, .scratch = scratch};
+    fill(&bs, lw->plan->bucket);
     for (uint32_t i = 0; i < bs.nbucket; i++) {
         Bucket *b = &bs.bucket[i];
         b->nmoment = moments(&p->optimizer);

@@ -47,15 +47,28 @@ TensorId code_own(Program *p, Tensor t, BufferClass cls)
     return program_add_tensor(p, t);
 }
 
+Instr instr_new(OpKind op, const char *path)
+{
+    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
+    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
+    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
+    for (int i = 0; i < MAX_ARGS; i++)
+        in.arg[i] = NO_TENSOR;
+    for (int i = 0; i < MAX_OUTS; i++)
+        in.out[i] = NO_TENSOR;
+    OpSpec defaults = op_spec(op, PHASE_FORWARD, path, NOWHERE);
+    memcpy(in.attr, defaults.attr, sizeof in.attr);
+    return in;
+}
+
 Instr instr_copy(const Program *p, TensorId src, TensorId dst)
 {
     const Tensor *t = &p->tensor[src.i];
-    Instr in = {.op = OP_expand, .path = t->path, .key = t->path, .narg = 1, .nout = 1, .nfactor = t->rank, .workspace = NO_TENSOR};
+    Instr in = instr_new(OP_expand, t->path);
+    in.narg = in.nout = 1;
+    in.nfactor = t->rank;
     in.arg[0] = src;
     in.out[0] = dst;
-    in.attr[op_attr_index(OP_expand, "mean")] = ATTR_B(false);
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
     for (uint8_t x = 0; x < t->rank; x++) {
         in.extent[x] = t->axis[x].local;
         in.role[x] = '.';

@@ -14,10 +14,12 @@ typedef struct PassDump {
 extern const char *const codegen_passes[];
 extern const int         codegen_npasses;
 
-/* Lower a plan.  Mistakes that only lowering can see (an op that cannot be cut
+/* Lower a plan for one of its ranks, a place in plan->devices.  Programs of the ranks
+ * of a stage differ in origins of axes, in what counts once, and in nothing else.
+ * Mistakes that only lowering can see (an op that cannot be cut
  * into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
  * judged here: see program_excess(). */
-Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const PassDump *, Program **out);
+Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, uint32_t rank, const PassDump *, Program **out);
 
 /* Bytes missing for the program to fit its device; <= 0: it fits. */
 int64_t program_excess(const Program *);

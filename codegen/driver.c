@@ -59,7 +59,7 @@ static void lower(Lowering *lw, const PassDump *dump)
     after(p, 0, dump);
     fuse(p, lw->scratch);
     after(p, 1, dump);
-    bucket(p, lw->plan->bucket > 0 ? lw->plan->bucket : DEFAULT_BUCKET, lw->scratch);
+    bucket(lw);
     after(p, 2, dump);
     schedule(p);
     after(p, 3, dump);
@@ -67,17 +67,20 @@ static void lower(Lowering *lw, const PassDump *dump)
     after(p, 4, dump);
 }
 
-Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const PassDump *dump, Program **out)
+Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, uint32_t rank, const PassDump *dump, Program **out)
 {
     Lowering lw = {.g = g, .plan = plan, .cluster = cl, .ds = ds, .scratch = arena_new("scratch")};
-    uint32_t device = plan->ndevices > 0 ? plan->devices[0] : 0;
-    lw.device = &cl->device[cl->kind[device]];
+    lw.device = &cl->device[cl->kind[plan->devices[rank]]];
     lw.micro = micro_read(lw.scratch, g, plan->microbatches);
     int errors = ds->errors;
     support_check(&lw);
     *out = NULL;
-    if (ds->errors == errors) {
+    if (ds->errors == errors && layout_read(lw.scratch, ds, g, plan, &lw.layout) == OK) {
+        lw.stage = rank / lw.layout.grid.nranks;
+        lw.place = rank % lw.layout.grid.nranks;
         lw.p = program_of(a, g, plan, lw.device);
+        lw.p->rank = rank;
+        lw.p->nranks = plan->ndevices;
         lower(&lw, dump);
         *out = lw.p;
     }

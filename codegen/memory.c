@@ -1,4 +1,6 @@
-/* Memory: lifetimes of buffers, and offsets that never put two live ones in one place.
+/* Memory: lifetimes of buffers, which part of the map they lie in, and offsets that
+ * never put two live ones in one place.  What communication reads or writes lies in
+ * the shared part, where peers see it.
  *
  * A position is an instruction id; procedures follow each other in it, which is
  * also the order in time of one micro-batch.  A buffer lives from the first to the
@@ -91,6 +93,27 @@ static void classify(Program *p)
     }
 }
 
+/* ---- parts of the map ---- */
+
+static void share_tensor(Program *p, TensorId t)
+{
+    if (has_tensor(t))
+        p->buffer[buffer_of(p, t).i].part = PART_SHARED;
+}
+
+static void share(Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        if (!(op_info[in->op].flags & OPF_COMM))
+            continue;
+        for (int a = 0; a < in->narg; a++)
+            share_tensor(p, in->arg[a]);
+        for (int k = 0; k < in->nout; k++)
+            share_tensor(p, in->out[k]);
+    }
+}
+
 /* ---- offsets ---- */
 
 /* A buffer placed in the map; `placed` is sorted by offset. */
@@ -138,13 +161,13 @@ static void insert_block(Block *placed, uint32_t n, Block x)
 }
 
 /* What lives always lies at the bottom, in order of class and number. */
-static int64_t place_persistent(Program *p)
+static int64_t place_persistent(Program *p, MapPart part)
 {
     int64_t at = 0;
     for (int c = 0; c < CLASSES; c++)
         for (uint32_t i = 0; i < p->nbuffer; i++) {
             Buffer *b = &p->buffer[i];
-            if (b->cls != (BufferClass)c || b->first >= 0)
+            if (b->cls != (BufferClass)c || b->first >= 0 || b->part != part)
                 continue;
             b->offset = at;
             at += whole_bytes(b);
@@ -152,14 +175,14 @@ static int64_t place_persistent(Program *p)
     return at;
 }
 
-static void place_offsets(Program *p, Arena *scratch)
+static void place_offsets(Program *p, MapPart part, Arena *scratch)
 {
-    int64_t base = place_persistent(p), end = base;
+    int64_t base = place_persistent(p, part), end = base;
     Order *order = NEWN(scratch, Order, p->nbuffer + 1);
     Block *placed = NEWN(scratch, Block, p->nbuffer + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].first >= 0)
+        if (p->buffer[i].first >= 0 && p->buffer[i].part == part)
             order[n++] = (Order){whole_bytes(&p->buffer[i]), p->buffer[i].first, i};
     qsort(order, n, sizeof *order, larger_first);
     for (uint32_t i = 0; i < n; i++) {
@@ -169,8 +192,7 @@ static void place_offsets(Program *p, Arena *scratch)
         insert_block(placed, i, x);
         end = x.end > end ? x.end : end;
     }
-    p->map_bytes[PART_PRIVATE] = end;
-    p->map_bytes[PART_SHARED] = 0;
+    p->map_bytes[part] = end;
 }
 
 void memory(Program *p, Arena *scratch)
@@ -178,7 +200,9 @@ void memory(Program *p, Arena *scratch)
     finish_instrs(p);
     read_lifetimes(p);
     classify(p);
-    place_offsets(p, scratch);
+    share(p);
+    place_offsets(p, PART_PRIVATE, scratch);
+    place_offsets(p, PART_SHARED, scratch);
 }
 
 int64_t program_live_peak(const Program *p)

@@ -3,6 +3,7 @@
 /* Private to codegen: the passes, in the order driver.c calls them, and what
  * they share.  A pass reads and changes a Program that is valid before and after. */
 #include "codegen/codegen.h"
+#include "ir/layout.h"
 
 enum { NOTHING = UINT32_MAX };        /* no instruction, axis or use of the kind asked for */
 
@@ -42,19 +43,40 @@ typedef struct Lowering {
     Diags         *ds;
     Arena         *scratch;
     Micro          micro;
+    Layout         layout;
+    uint32_t       stage, place;      /* of the rank: its stage, and its number in it */
     Program       *p;
 } Lowering;
 
 void support_check(const Lowering *);  /* diagnose what codegen and the device cannot do */
 void place(Lowering *);                /* ops -> instructions, values -> tensors */
 void fuse(Program *, Arena *scratch);
-void bucket(Program *, int64_t limit, Arena *scratch);
+void bucket(Lowering *);
 void schedule(Program *);
 void memory(Program *, Arena *scratch);
 int  verify(const Program *, FILE *err);
 
 /* Instruction of an op: extents, roles and attributes; no tensors yet. */
 Instr instr_from_op(const Lowering *, OpId);
+/* A tensor of a value in a placement, without a buffer. */
+Tensor value_tensor(const Lowering *, ValueId, Placement);
+
+/* Place an op by its distributed form, when it is cut along a factor that has one:
+ * `whole` is the instruction as it would be otherwise (distribute.c). */
+bool place_distributed(Lowering *, OpId, const Instr *whole);
+
+/* ---- conversions (convert.c) ---- */
+
+/* The value, which lies as `from` in t, as `to`: instructions at the end of the
+ * program, and the tensor they make. */
+TensorId convert(Lowering *, ValueId, TensorId t, Placement from, Placement to);
+/* One collective over the ranks that differ on the axes of a set, from the bytes of
+ * src to those of dst. */
+void     collective(Lowering *, OpKind, GridSet, const char *path, TensorId src, TensorId dst);
+/* The program's group of ranks that differ on the axes of a set; ALL_RANKS: of all
+ * ranks of all stages. */
+#define ALL_RANKS ((GridSet)UINT16_MAX)
+uint32_t group_index(Lowering *, GridSet);
 
 /* The result of a view op (rename, merge, unmerge): a tensor on the bytes of
  * `x`, after or before a transpose where the order of axes asks for one. */
@@ -71,6 +93,8 @@ Attr *instr_set(Instr *, const char *name);          /* the attribute, to be wri
 /* A tensor alone on a new buffer, which has the tensor's path for a name. */
 TensorId code_own(Program *, Tensor, BufferClass);
 int64_t  align_up(int64_t bytes, int64_t to);
+/* An instruction without arguments yet, its attributes the op's defaults. */
+Instr instr_new(OpKind, const char *path);
 /* A copy of src into dst, as an instruction: shapes are equal. */
 Instr instr_copy(const Program *, TensorId src, TensorId dst);
 

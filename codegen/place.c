@@ -1,7 +1,9 @@
-/* Place: every value becomes a tensor with a buffer, every op an instruction.
+/* Place: every value becomes a tensor with a buffer, every op an instruction, and
+ * where a value is needed in another placement than it was made in, a conversion
+ * (convert.c) stands before the first op of the procedure that needs it so.
  *
- * One device holds everything, so each axis lies whole at origin 0, except the
- * batch axis of a value that is cut: a tensor holds one micro-batch of it.
+ * A tensor holds the rank's part of a value, and of a value that micro-batches cut
+ * one micro-batch of that.
  *
  * The forward ops are placed twice: for training, and for evaluation (dropout
  * off, nothing saved), which has buffers of its own.  What is given from outside
@@ -13,28 +15,29 @@
 
 #include "base/text.h"
 
+/* A value in a placement that it was not made in. */
+typedef struct Converted { ValueId value; Placement placement; TensorId tensor; } Converted;
+
 /* One placing of the forward pass. */
 typedef struct World {
     ProcKind forward;                 /* PROC_forward or PROC_evaluate */
     TensorId *tensor;                 /* per value */
     TensorId *given;                  /* per value: an input as the loader gives it */
+    Converted *converted; uint32_t nconverted;       /* in the order made */
+    uint32_t here;                    /* those from here on were made in this procedure */
 } World;
 
 /* ---- tensors ---- */
 
+Tensor value_tensor(const Lowering *lw, ValueId v, Placement p)
+{
+    MicroValue mv = lw->micro.value[v.i];
+    return layout_tensor(&lw->layout, v, p, lw->place, mv.kind == MICRO_CUT ? (int)mv.axis : -1, lw->micro.count);
+}
+
 static Tensor tensor_of(const Lowering *lw, ValueId v)
 {
-    const Value *val = value_of(lw->g, v);
-    MicroValue mv = lw->micro.value[v.i];
-    Tensor t = {.path = val->path, .buffer = NO_BUFFER, .dtype = val->dtype, .rank = val->rank, .role = val->role};
-    if (t.dtype == DT_bool)
-        t.dtype = DT_u8;
-    for (uint32_t x = 0; x < val->rank; x++) {
-        int64_t n = dim_of(lw->g, val->axis[x])->extent;
-        bool cut = mv.kind == MICRO_CUT && mv.axis == x;
-        t.axis[x] = (AxisPlace){.local = cut ? n / lw->micro.count : n, .global = n, .per_micro = cut ? n / lw->micro.count : 0};
-    }
-    return t;
+    return value_tensor(lw, v, lw->layout.value[v.i]);
 }
 
 static void place_weights(Lowering *lw, TensorId *tensor)
@@ -76,8 +79,7 @@ Instr instr_from_op(const Lowering *lw, OpId o)
     for (int i = 0; i < MAX_OUTS; i++)
         in.out[i] = NO_TENSOR;
     for (uint8_t f = 0; f < op->nfactor; f++) {
-        int64_t n = dim_of(lw->g, op->factor[f].dim)->extent;
-        in.extent[f] = f == cut ? n / lw->micro.count : n;
+        in.extent[f] = layout_extent(&lw->layout, o, f) / (f == cut ? lw->micro.count : 1);
         in.role[f] = op->factor[f].role;
     }
     memcpy(in.arg_factor, op->arg_factor, sizeof in.arg_factor);
@@ -86,9 +88,13 @@ Instr instr_from_op(const Lowering *lw, OpId o)
     return in;
 }
 
-/* A whole operand that meets a summand counts once: a part of it per micro-batch. */
-static TensorId once(Lowering *lw, const Op *op, TensorId x)
+/* A whole operand that meets a summand counts once: a part of it per micro-batch, on
+ * the ranks whose coordinates on the axes of `set` are 0. */
+static TensorId once(Lowering *lw, const Op *op, TensorId x, int64_t parts, GridSet set)
 {
+    bool here = true;
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        here &= !(set >> d & 1) || grid_coordinate(&lw->layout.grid, lw->place, d) == 0;
     Tensor t = lw->p->tensor[x.i];
     TensorId part = code_own(lw->p, t, CLASS_working);
     Instr in = instr_copy(lw->p, x, part);
@@ -96,9 +102,55 @@ static TensorId once(Lowering *lw, const Op *op, TensorId x)
     in.path = op->path;
     in.key = op->key;
     memset(in.attr, 0, sizeof in.attr);
-    *instr_set(&in, "by") = ATTR_F(1.0 / (double)lw->micro.count);
+    *instr_set(&in, "by") = ATTR_F(here ? 1.0 / (double)parts : 0.0);
     program_add_instr(lw->p, in);
     return part;
+}
+
+/* ---- arguments ---- */
+
+static const Converted *find_converted(const Lowering *lw, const World *w, uint32_t from, ValueId v, const Placement *as)
+{
+    const Grid *g = &lw->layout.grid;
+    for (uint32_t i = from; i < w->nconverted; i++) {
+        const Converted *c = &w->converted[i];
+        bool fits = as ? placement_equal(g, c->placement, *as) : !placement_on(g, c->placement, PLACE_PARTIAL);
+        if (c->value.i == v.i && fits)
+            return c;
+    }
+    return NULL;
+}
+
+/* A value in a placement.  A sum that the forward pass completed is not completed
+ * again in backward: what it became is saved. */
+static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
+{
+    const Grid *g = &lw->layout.grid;
+    Placement from = lw->layout.value[v.i];
+    TensorId t = w->tensor[v.i];
+    assert(has_tensor(t) && "makers come first");
+    if (placement_equal(g, from, as))
+        return t;
+    const Converted *c = find_converted(lw, w, w->here, v, &as);
+    if (!c && placement_on(g, from, PLACE_PARTIAL))
+        c = find_converted(lw, w, 0, v, &as);
+    if (c)
+        return c->tensor;
+    const Converted *complete = placement_on(g, from, PLACE_PARTIAL) ? find_converted(lw, w, 0, v, NULL) : NULL;
+    if (complete && placement_equal(g, complete->placement, as))
+        return complete->tensor;
+    t = complete ? convert(lw, v, complete->tensor, complete->placement, as) : convert(lw, v, t, from, as);
+    PUSH(lw->scratch, w->converted, w->nconverted, ((Converted){v, as, t}));
+    return t;
+}
+
+static TensorId argument(Lowering *lw, World *w, OpId o, int a)
+{
+    const Op *op = op_of(lw->g, o);
+    TensorId t = as_placed(lw, w, op->arg[a], layout_need(&lw->layout, o, a));
+    bool part = lw->micro.once[o.i] >> a & 1;
+    GridSet set = layout_once(&lw->layout, o, a);
+    return part || set ? once(lw, op, t, part ? lw->micro.count : 1, set) : t;
 }
 
 /* ---- ops that are no instruction ---- */
@@ -147,22 +199,18 @@ static void place_op(Lowering *lw, World *w, OpId o)
     const Op *op = op_of(lw->g, o);
     if (op_info[op->kind].flags & OPF_VIEW || is_identity(lw, w, op)) {
         TensorId *out = &w->tensor[op->out[0].i];
-        *out = view_place(lw, op, w->tensor[op->arg[0].i], tensor_of(lw, op->out[0]), *out);
+        *out = view_place(lw, op, argument(lw, w, o, 0), tensor_of(lw, op->out[0]), *out);
         return;
     }
     Instr in = instr_from_op(lw, o);
-    for (int a = 0; a < op->narg; a++) {
-        if (!has_value(op->arg[a]))
-            continue;
-        in.arg[a] = w->tensor[op->arg[a].i];
-        assert(has_tensor(in.arg[a]) && "makers come first");
-        if (lw->micro.once[o.i] >> a & 1)
-            in.arg[a] = once(lw, op, in.arg[a]);
-    }
+    for (int a = 0; a < op->narg; a++)
+        if (has_value(op->arg[a]))
+            in.arg[a] = argument(lw, w, o, a);
     if (op->kind == OP_attention && w->forward == PROC_evaluate)
         *instr_set(&in, "dropout") = ATTR_F(0);
     place_results(lw, w, o, &in);
-    program_add_instr(lw->p, in);
+    if (!place_distributed(lw, o, &in))
+        program_add_instr(lw->p, in);
 }
 
 static void place_phase(Lowering *lw, World *w, Phase phase)
@@ -202,12 +250,37 @@ static void close_proc(Program *p, ProcKind kind, uint32_t first)
         PUSH(p->arena, p->proc, p->nproc, ((Proc){.kind = kind, .first = first, .end = p->ninstr}));
 }
 
+/* What the model gives out is never left as summands. */
+static void place_outputs(Lowering *lw, World *w)
+{
+    for (uint32_t i = 0; i < lw->g->noutput; i++) {
+        ValueId v = lw->g->output[i];
+        Placement as = lw->layout.value[v.i];
+        for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+            as.on[d] = as.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : as.on[d];
+        PUSH(lw->p->arena, lw->p->output, lw->p->noutput, as_placed(lw, w, v, as));
+    }
+}
+
 static void place_forward(Lowering *lw, World *w)
 {
     uint32_t first = lw->p->ninstr;
+    w->here = w->nconverted;
     cast_inputs(lw, w);
     place_phase(lw, w, PHASE_FORWARD);
+    if (w->forward == PROC_evaluate)
+        place_outputs(lw, w);
     close_proc(lw->p, w->forward, first);
+}
+
+/* Where the weight lies; summands of ranks are left to the bucket. */
+static Placement gradient_placement(const Lowering *lw, uint32_t weight)
+{
+    Placement p = lw->layout.value[lw->g->weight[weight].value.i];
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        if (lw->layout.reduce[weight] >> d & 1)
+            p.on[d] = PLACE_PARTIAL;
+    return p;
 }
 
 /* The gradient must be a summand: one that is the same in every micro-batch is
@@ -218,10 +291,10 @@ static void place_gradients(Lowering *lw, World *w)
         const Weight *wt = &lw->g->weight[i];
         if (wt->frozen || !has_value(wt->gradient))
             continue;
-        TensorId t = w->tensor[wt->gradient.i];
+        TensorId t = as_placed(lw, w, wt->gradient, gradient_placement(lw, i));
         const Op *maker = op_of(lw->g, value_of(lw->g, wt->gradient)->maker);
         if (lw->micro.count > 1 && lw->micro.value[wt->gradient.i].kind == MICRO_WHOLE)
-            t = once(lw, maker, t);
+            t = once(lw, maker, t, lw->micro.count, 0);
         lw->p->state[i].gradient = t;
     }
 }
@@ -230,6 +303,7 @@ static void place_training(Lowering *lw, World *w)
 {
     place_forward(lw, w);
     uint32_t first = lw->p->ninstr;
+    w->here = w->nconverted;
     place_phase(lw, w, PHASE_BACKWARD);
     place_gradients(lw, w);
     close_proc(lw->p, PROC_backward, first);
@@ -249,6 +323,30 @@ static World world_new(Lowering *lw, ProcKind forward, const World *shared)
     return w;
 }
 
+/* A scalar summed over ranks in place. */
+static void sum_scalar(Lowering *lw, TensorId t, GridSet set)
+{
+    collective(lw, OP_all_reduce, set, lw->p->tensor[t.i].path, t, t);
+}
+
+static void place_agreement(Lowering *lw, World *w)
+{
+    uint32_t first = lw->p->ninstr;
+    for (uint32_t v = 0; v < lw->g->nvalue; v++)
+        if (lw->layout.agree[v])
+            sum_scalar(lw, w->tensor[v], lw->layout.agree[v]);
+    close_proc(lw->p, PROC_agree, first);
+}
+
+static void place_total(Lowering *lw, TensorId loss)
+{
+    uint32_t first = lw->p->ninstr;
+    GridSet set = placement_on(&lw->layout.grid, lw->layout.value[lw->g->loss.i], PLACE_PARTIAL);
+    if (set)
+        sum_scalar(lw, loss, set);
+    close_proc(lw->p, PROC_total, first);
+}
+
 static void place_shared(Lowering *lw, World *w)
 {
     place_weights(lw, w->tensor);
@@ -258,6 +356,7 @@ static void place_shared(Lowering *lw, World *w)
             w->tensor[v] = w->given[v];
     place_phase(lw, w, PHASE_BEGIN);
     close_proc(lw->p, PROC_begin, 0);
+    place_agreement(lw, w);
     ValueId loss = lw->g->loss;
     if (has_value(loss) && !has_tensor(w->tensor[loss.i]))
         w->tensor[loss.i] = code_own(lw->p, tensor_of(lw, loss), CLASS_scalars);
@@ -275,6 +374,6 @@ void place(Lowering *lw)
     }
     World eval = world_new(lw, PROC_evaluate, &shared);
     place_forward(lw, &eval);
-    for (uint32_t i = 0; i < g->noutput; i++)
-        PUSH(lw->p->arena, lw->p->output, lw->p->noutput, eval.tensor[g->output[i].i]);
+    if (has_value(g->loss))
+        place_total(lw, lw->p->loss);
 }

@@ -1,5 +1,6 @@
 /* Schedule: the calls of one step.  Labels are counted over all micro-batches
- * first, then each runs forward and backward in turn, then the weights are updated.
+ * first, and over ranks; then each micro-batch runs forward and backward in turn,
+ * then the loss is summed over ranks and the weights are updated.
  * One stage keeps one micro-batch in flight, so every call has slot 0.  A program
  * without a loss has no steps: its evaluate procedure is called from outside. */
 #include "codegen/pass.h"
@@ -18,9 +19,11 @@ void schedule(Program *p)
         return;
     for (uint32_t i = 0; i < m; i++)
         call(p, PROC_begin, i);
+    call(p, PROC_agree, 0);
     for (uint32_t i = 0; i < m; i++) {
         call(p, PROC_forward, i);
         call(p, PROC_backward, i);
     }
+    call(p, PROC_total, 0);
     call(p, PROC_update, 0);
 }

@@ -107,7 +107,7 @@ static void check_schedule(Verify *v)
     const Program *p = v->p;
     Arena *scratch = arena_new("scratch");
     for (int kind = PROC_begin; kind <= PROC_backward; kind++)
-        if (p->ncall > 0 && proc_find(p, (ProcKind)kind))
+        if (p->ncall > 0 && kind != PROC_agree && proc_find(p, (ProcKind)kind))
             check_calls(v, (ProcKind)kind, scratch);
     arena_free(scratch);
     for (uint32_t i = 0; i + 1 < p->ncall; i++)

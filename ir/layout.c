@@ -23,7 +23,7 @@ GridSet placement_on(const Grid *g, Placement p, int kind)
 {
     GridSet s = 0;
     for (uint32_t d = 0; d < g->n; d++)
-        s |= p.on[d] == kind ? (GridSet)(1u << d) : 0;
+        s = (GridSet)(s | (p.on[d] == kind) << d);
     return s;
 }
 
@@ -186,14 +186,15 @@ static void walk_op(Layout *l, OpId o)
     }
 }
 
-/* Counts are summed over ranks once, before the first forward op. */
-static void agree(Layout *l)
+/* What is made once a step is summed over ranks before the first forward op. */
+static void agree(Layout *l, const Op *op)
 {
-    for (uint32_t o = 0; o < l->g->nop; o++)
-        for (int k = 0; l->g->op[o].phase == PHASE_BEGIN && k < l->g->op[o].nout; k++)
-            for (uint32_t d = 0; d < l->grid.n; d++)
-                if (l->value[l->g->op[o].out[k].i].on[d] == PLACE_PARTIAL)
-                    l->value[l->g->op[o].out[k].i].on[d] = PLACE_WHOLE;
+    for (int k = 0; k < op->nout; k++) {
+        Placement *p = &l->value[op->out[k].i];
+        l->agree[op->out[k].i] = placement_on(&l->grid, *p, PLACE_PARTIAL);
+        for (uint32_t d = 0; d < l->grid.n; d++)
+            p->on[d] = p->on[d] == PLACE_PARTIAL ? PLACE_WHOLE : p->on[d];
+    }
 }
 
 /* A gradient ends as its weight lies, but for sums that buckets complete. */
@@ -212,6 +213,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
     *l = (Layout){.g = g};
     l->cut = arena_alloc(a, sizeof *l->cut * (g->nop + 1));
     l->value = NEWN(a, Placement, g->nvalue + 1);
+    l->agree = NEWN(a, GridSet, g->nvalue + 1);
     l->pad = NEWN(a, int64_t, g->ndim + 1);
     l->reduce = NEWN(a, GridSet, g->nweight + 1);
     TRY(layout_grid(ds, g, plan, &l->grid));
@@ -219,16 +221,24 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
     TRY(layout_cuts(a, ds, g, plan, l));
     place_given(a, l);
     for (uint32_t o = 0; o < g->nop; o++) {
-        if (o > 0 && g->op[o - 1].phase == PHASE_BEGIN && g->op[o].phase != PHASE_BEGIN)
-            agree(l);
         walk_op(l, (OpId){o});
+        if (g->op[o].phase == PHASE_BEGIN)
+            agree(l, &g->op[o]);
     }
-    agree(l);
     read_reductions(l);
     return OK;
 }
 
 /* ---- tensors ---- */
+
+int64_t layout_extent(const Layout *l, OpId o, uint8_t f)
+{
+    DimId d = op_of(l->g, o)->factor[f].dim;
+    int64_t n = dim_of(l->g, d)->extent + l->pad[d.i];
+    for (uint32_t k = 0; k < l->grid.n; k++)
+        n /= l->cut[o.i][k] >> f & 1 ? l->grid.axis[k].size : 1;
+    return n;
+}
 
 /* Parts an axis is cut into, and the number of this rank's. */
 static int64_t part_of(const Grid *g, Placement p, int axis, uint32_t rank, int64_t *ways)

@@ -39,6 +39,8 @@ typedef struct Layout {
     Grid       grid;
     uint16_t (*cut)[MAX_GRID];        /* per op and grid axis: a bit per factor; 0: not cut */
     Placement *value;                 /* per value: as its maker, the loader or the checkpoint leaves it */
+    GridSet   *agree;                 /* per value: where each rank has a summand that is completed once a step, before
+                                         the first forward op: label counts */
     int64_t   *pad;                   /* per dim: elements added */
     GridSet   *reduce;                /* per weight: where its gradient is partial when backward is done */
 } Layout;
@@ -51,6 +53,9 @@ Placement layout_need(const Layout *, OpId, int arg);
 /* Where that argument counts on coordinate 0 alone: it is whole there and adds to
  * what is partial. */
 GridSet   layout_once(const Layout *, OpId, int arg);
+
+/* Elements of a factor on one rank, all micro-batches together. */
+int64_t   layout_extent(const Layout *, OpId, uint8_t factor);
 
 uint32_t  grid_coordinate(const Grid *, uint32_t rank, uint32_t axis);
 /* The ranks that differ from `rank` on the axes of a set alone, ascending; arena memory. */

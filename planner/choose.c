@@ -66,7 +66,7 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, co
 static Status lower(Arena *a, Diags *ds, const PlanRequest *r, Plan *plan, bool loud, Program **out)
 {
     Diags *silent = diags_new(ds->sources);
-    return codegen(a, loud ? ds : silent, r->graph, plan, r->cluster, NULL, out);
+    return codegen(a, loud ? ds : silent, r->graph, plan, r->cluster, 0, NULL, out);
 }
 
 static bool is_pinned(const Decisions *d)
@@ -186,5 +186,5 @@ Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Pr
     TRY(check_peak(ds, r->graph, r->cluster, &r->cluster->device[r->cluster->kind[d.device]]));
     TRY(choose_microbatches(a, ds, r, &d, plan));
     rules_warn(ds, r, *plan);
-    return codegen(a, ds, r->graph, *plan, r->cluster, r->dump, program);
+    return codegen(a, ds, r->graph, *plan, r->cluster, 0, r->dump, program);
 }

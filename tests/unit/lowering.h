@@ -290,7 +290,7 @@ static inline Program *lower_to(Build *b, int64_t microbatches, Status want)
     Program *p;
     b->plan->microbatches = microbatches;
     PassDump dump = {check_pass, NULL};
-    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, &dump, &p);
+    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, 0, &dump, &p);
     if (got != want)
         diags_flush(b->ds, stderr);
     assert_int_equal(got, want);

@@ -493,7 +493,7 @@ static void every_pass_is_shown(void **unused)
     int n = 0;
     PassDump dump = {count_pass, &n};
     Program *p;
-    assert_int_equal(codegen(b.a, b.ds, b.g, b.plan, b.cl, &dump, &p), OK);
+    assert_int_equal(codegen(b.a, b.ds, b.g, b.plan, b.cl, 0, &dump, &p), OK);
     assert_int_equal(n, codegen_npasses);
     build_free(&b);
 }

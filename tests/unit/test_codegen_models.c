@@ -69,7 +69,7 @@ static void bundled_models_are_lowered(void **unused)
         for (int64_t m = 1; m <= (whole ? 1 : 2); m++) {
             Plan plan = {.microbatches = m, .mesh = {1, 1, 1, 1, 1}};
             Program *p;
-            Status status = codegen(l.a, l.ds, l.g, &plan, l.cl, NULL, &p);
+            Status status = codegen(l.a, l.ds, l.g, &plan, l.cl, 0, NULL, &p);
             diags_flush(l.ds, stderr);
             assert_int_equal(status, OK);
             check_program(models[i], p);
