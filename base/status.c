@@ -1,6 +1,9 @@
 /* Status: texts and exit statuses. */
 #include "base/status.h"
 
+#include <errno.h>
+#include <stdbool.h>
+
 int status_exit(Status s)
 {
     static const int exits[] = {
@@ -9,6 +12,12 @@ int status_exit(Status s)
 #undef X
     };
     return exits[s];
+}
+
+Status status_unopened(int reason)
+{
+    bool machine = reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM;
+    return machine ? ERR_IO : ERR_REJECT;
 }
 
 const char *status_text(Status s)

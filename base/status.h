@@ -18,6 +18,10 @@ typedef enum Status {
 } Status;
 
 int         status_exit(Status);      /* the process's exit status */
+/* What it means that a file or folder the user named could not be opened, by errno: a
+ * mistake in the input (it is not there, it is a folder, it may not be read), unless the
+ * machine ran out of something or a device failed. */
+Status      status_unopened(int reason);
 const char *status_text(Status);
 
 /* Pass a failure up; the callee has already said what happened. */

@@ -2,9 +2,11 @@
 #include "cli/load.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -40,15 +42,29 @@ const char *load_path(Loaded *l, const char *name)
     return access(bundled, R_OK) == 0 ? bundled : name;
 }
 
-static IncludePath include_path(Loaded *l, const Args *args)
+static Status check_folder(const char *dir)
+{
+    struct stat st;
+    int reason = stat(dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (reason == 0)
+        return OK;
+    fprintf(stderr, "error: -I '%s': %s\n", dir, strerror(reason));
+    return status_unopened(reason);
+}
+
+/* The folders of -I, then the bundled files. */
+static Status find_includes(Loaded *l, const Args *args)
 {
     const char **dir = NULL;
     uint32_t n = 0;
     for (uint32_t i = 0; i < args->noption; i++)
-        if (args->option[i].id == OPT_include)
+        if (args->option[i].id == OPT_include) {
+            TRY(check_folder(args->option[i].value));
             PUSH(l->input, dir, n, args->option[i].value);
+        }
     PUSH(l->input, dir, n, bundled_dir(l->input));
-    return (IncludePath){dir, n};
+    l->includes = (IncludePath){dir, n};
+    return OK;
 }
 
 /* ---- overrides ---- */
@@ -146,7 +162,7 @@ static Status load_cluster(Loaded *l, const Args *args)
         const char *file = cluster_file(l, given, &name);
         if (!file)
             return no_such_cluster(l->input, given);
-        TRY(parse_file(l->ds, file, include_path(l, args), units));
+        TRY(parse_file(l->ds, file, l->includes, units));
         TRY(diags_status(l->ds));
     }
     TRY(elaborate_cluster(l->ds, units, name, l->define, l->ndefine, l->ir, &l->cluster));
@@ -179,7 +195,7 @@ static Status parse_with(Loaded *l, const Args *args)
             continue;
         const char *text = arena_printf(l->input, "plan { %s }", args->option[i].value);
         Units units;
-        TRY(parse_text(l->ds, "<--with>", text, strlen(text), include_path(l, args), &units));
+        TRY(parse_text(l->ds, "<--with>", text, strlen(text), l->includes, &units));
         TRY(diags_status(l->ds));
         plan_sets(l->ds, &units, &l->define, &l->ndefine);
         PUSH(l->input, l->with, l->nwith, units);
@@ -195,11 +211,43 @@ static Status load_rules(Loaded *l)
     return OK;
 }
 
-/* A .plan carries the cluster it is for; -c plans the same rules for another one. */
+/* Whether -c names the cluster that a plan is for: also its text, where the file has it. */
+static Status is_own_cluster(Loaded *l, bool *own)
+{
+    Cluster *carried;
+    TRY(elaborate_cluster(l->ds, &l->model_units, NULL, NULL, 0, l->ir, &carried));
+    *own = strcmp(l->rules->cluster, l->cluster->name) == 0 && (!carried || strcmp(carried->text, l->cluster->text) == 0);
+    return OK;
+}
+
+/* A .plan carries the cluster it is for; -c plans the same rules for another one, which
+ * is pplan's work and no secret. */
+static Status check_given_cluster(Loaded *l, const Args *args)
+{
+    const char *given = args_value(args, OPT_cluster), *file = args->positional[0], *name = l->cluster->name;
+    const char *this = strcmp(l->rules->cluster, name) == 0 ? "another one of that name" : arena_printf(l->input, "'%s'", name);
+    bool own;
+    TRY(is_own_cluster(l, &own));
+    if (own || args->command == COMMAND_check)       /* which plans nothing */
+        return OK;
+    if (args->command != COMMAND_run) {
+        fprintf(stderr, "note: '%s' is a plan for cluster '%s'; its rules are planned anew for %s\n", file, l->rules->cluster, this);
+        return OK;
+    }
+    fprintf(stderr, "error: -c '%s': '%s' is a plan for cluster '%s', and this is %s\n"
+                    "help: 'pplan plan %s -c %s -o FILE' plans the same rules for it\n",
+            given, file, l->rules->cluster, this, file, given);
+    return ERR_REJECT;
+}
+
 static Status check_cluster(Loaded *l, const Args *args)
 {
     const char *want = l->rules->cluster;
-    if (want && l->cluster && !args_value(args, OPT_cluster) && strcmp(want, l->cluster->name) != 0)
+    if (!want || !l->cluster)
+        return OK;
+    if (args_value(args, OPT_cluster))
+        return check_given_cluster(l, args);
+    if (strcmp(want, l->cluster->name) != 0)
         diag_error(l->ds, l->rules->at, "this plan is for cluster '%s', but the file has cluster '%s'", want, l->cluster->name);
     return diags_status(l->ds);
 }
@@ -208,7 +256,8 @@ static Status check_cluster(Loaded *l, const Args *args)
 
 static Status load_parts(Loaded *l, const Args *args)
 {
-    TRY(parse_file(l->ds, load_path(l, args->positional[0]), include_path(l, args), &l->model_units));
+    TRY(find_includes(l, args));
+    TRY(parse_file(l->ds, load_path(l, args->positional[0]), l->includes, &l->model_units));
     TRY(diags_status(l->ds));
     plan_sets(l->ds, &l->model_units, &l->define, &l->ndefine);
     TRY(parse_with(l, args));

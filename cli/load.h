@@ -9,6 +9,7 @@ typedef struct Loaded {
     Arena   *input, *ir;              /* lifetimes: text and syntax; graph, plan, program */
     Sources *sources;
     Diags   *ds;
+    IncludePath includes;             /* -I, then the bundled files */
     Units    model_units, cluster_units;
     Units   *with;    uint32_t nwith;   /* one per --with, in the order given */
     Define  *define;  uint32_t ndefine;

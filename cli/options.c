@@ -7,14 +7,15 @@
 #include <string.h>
 
 typedef struct CommandRow { const char *name; ProgramName program; const char *positionals, *help; } CommandRow;
-typedef struct OptionRow { char short_; const char *long_, *argument; unsigned commands; const char *help; } OptionRow;
+typedef enum Times { ONCE, MANY, NAMES } Times;
+typedef struct OptionRow { char short_; const char *long_, *argument; Times times; unsigned commands; const char *help; } OptionRow;
 
 static const CommandRow command_rows[COMMANDS] = {
 #define COMMAND(name, program, positionals, help) {#name, program, positionals, help},
 #include "cli/options.def"
 };
 static const OptionRow option_rows[OPTIONS] = {
-#define OPTION(id, short_, long_, argument, commands, help) {short_, long_, argument, commands, help},
+#define OPTION(id, short_, long_, argument, times, commands, help) {short_, long_, argument, times, commands, help},
 #include "cli/options.def"
 };
 
@@ -82,6 +83,27 @@ static Status not_yet(ProgramName p, const char *dashes, const char *what, const
     return ERR_USAGE;
 }
 
+static bool same_name(const char *x, const char *y)
+{
+    size_t n = strcspn(x, "=");
+    return n == strcspn(y, "=") && strncmp(x, y, n) == 0;
+}
+
+/* Of two values one would be ignored. */
+static Status check_times(ProgramName p, const Args *before, OptionValue v)
+{
+    const OptionRow *row = &option_rows[v.id];
+    for (uint32_t i = 0; i < before->noption && row->times != MANY; i++) {
+        const OptionValue *other = &before->option[i];
+        if (other->id != v.id || (row->times == NAMES && !same_name(other->value, v.value)))
+            continue;
+        fprintf(stderr, "%s: option '--%s' is given twice%s: '%s' and '%s'\ntry '%s --help'\n", program_name(p), row->long_,
+                row->times == NAMES ? " for one name" : "", other->value, v.value, program_name(p));
+        return ERR_USAGE;
+    }
+    return OK;
+}
+
 /* Read the option at argv[*i]; a value in the next word is consumed. */
 static Status read_option(Arena *a, ProgramName p, int argc, char **argv, int *i, Args *out)
 {
@@ -98,6 +120,8 @@ static Status read_option(Arena *a, ProgramName p, int argc, char **argv, int *i
         return usage(p, "option '--%s' takes no value, but '%s' was given", row->long_, value);
     }
     OptionValue v = {id, value ? value : ""};
+    if (row->argument)
+        TRY(check_times(p, out, v));
     PUSH(a, out->option, out->noption, v);
     return OK;
 }
@@ -176,7 +200,7 @@ const char *args_value(const Args *args, OptionId id)
     return found;
 }
 
-Status args_integer(const Args *args, OptionId id, int64_t least, int64_t fallback, int64_t *out)
+Status args_integer(const Args *args, OptionId id, int64_t least, int64_t most, int64_t fallback, int64_t *out)
 {
     const char *text = args_value(args, id);
     *out = fallback;
@@ -185,9 +209,9 @@ Status args_integer(const Args *args, OptionId id, int64_t least, int64_t fallba
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno || v < least) {
-        fprintf(stderr, "error: --%s '%s': expected a whole number of at least %lld\n", option_rows[id].long_, text,
-                (long long)least);
+    if (end == text || *end || errno || v < least || v > most) {
+        fprintf(stderr, "error: --%s '%s': expected a whole number from %lld to %lld\n", option_rows[id].long_, text,
+                (long long)least, (long long)most);
         return ERR_USAGE;
     }
     *out = v;

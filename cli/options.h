@@ -20,7 +20,7 @@ enum {
 };
 
 typedef enum OptionId {
-#define OPTION(id, short_, long_, argument, commands, help) OPT_##id,
+#define OPTION(id, short_, long_, argument, times, commands, help) OPT_##id,
 #include "cli/options.def"
     OPTIONS
 } OptionId;
@@ -37,12 +37,12 @@ typedef struct Args {
 
 /* ERR_USAGE, the reason printed, when the line is wrong. */
 Status args_read(Arena *, ProgramName, int argc, char **argv, Args *out);
-/* The last value of an option, or NULL; "" for a switch that was given. */
+/* The value of an option, or NULL; "" for a switch that was given. */
 const char *args_value(const Args *, OptionId);
 /* ERR_USAGE, the reason printed, when `what` was given. */
 Status args_refuse(const Args *, OptionId what, const char *why);
-/* A whole number >= least, or `fallback` when absent. */
-Status args_integer(const Args *, OptionId, int64_t least, int64_t fallback, int64_t *out);
+/* A whole number from least to most, or `fallback` when absent. */
+Status args_integer(const Args *, OptionId, int64_t least, int64_t most, int64_t fallback, int64_t *out);
 void args_help(ProgramName, FILE *);
 
 #endif

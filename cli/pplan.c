@@ -1,6 +1,4 @@
 /* pplan: plan how to spread a model over devices. */
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/load.h"
+#include "cli/program.h"
 #include "cli/show.h"
 
 #ifndef PPLAN_VERSION
@@ -48,12 +47,6 @@ static Status do_graph(Loaded *l, const Args *args)
     else
         graph_print(stdout, l->graph);
     return OK;
-}
-
-static Status cannot_write(const char *path)
-{
-    fprintf(stderr, "error: cannot write '%s': %s\n", path, strerror(errno));
-    return ERR_IO;
 }
 
 /* A device or a pipe is written to, never replaced. */
@@ -186,20 +179,17 @@ static Status do_model_command(const Args *args)
     return s;
 }
 
+static Status do_command(const Args *args)
+{
+    return args->command == COMMAND_fmt ? do_fmt(args) : do_model_command(args);
+}
+
+static void print_version(void)
+{
+    printf("pplan %s\njson: jansson %s\n", PPLAN_VERSION, jansson_version_str());
+}
+
 int main(int argc, char **argv)
 {
-    Arena *a = arena_new("arguments");
-    Args args;
-    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message */
-    Status s = args_read(a, PPLAN, argc, argv, &args);
-    if (s == OK && args.help)
-        args_help(PPLAN, stdout);
-    else if (s == OK && args.version)
-        printf("pplan %s\njson: jansson %s\n", PPLAN_VERSION, jansson_version_str());
-    else if (s == OK)
-        s = args.command == COMMAND_fmt ? do_fmt(&args) : do_model_command(&args);
-    if (s == OK && (fflush(stdout) != 0 || ferror(stdout)))
-        s = cannot_write("standard output");
-    arena_free(a);
-    return status_exit(s);
+    return program_main(PPLAN, argc, argv, do_command, print_version);
 }

@@ -1,8 +1,8 @@
 /* prun: execute a plan. */
-#include <signal.h>
 #include <string.h>
 
 #include "cli/load.h"
+#include "cli/program.h"
 #include "cli/run_options.h"
 
 #ifndef PPLAN_VERSION
@@ -50,22 +50,12 @@ static Status do_run(const Args *args)
     return s;
 }
 
+static void print_version(void)
+{
+    printf("prun %s\ncpu: %s, kernels for %s\n", PPLAN_VERSION, gemm_providers(), isa_name(isa_best()));
+}
+
 int main(int argc, char **argv)
 {
-    Arena *a = arena_new("arguments");
-    Args args;
-    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message */
-    Status s = args_read(a, PRUN, argc, argv, &args);
-    if (s == OK && args.help)
-        args_help(PRUN, stdout);
-    else if (s == OK && args.version)
-        printf("prun %s\ncpu: %s, kernels for %s\n", PPLAN_VERSION, gemm_providers(), isa_name(isa_best()));
-    else if (s == OK)
-        s = do_run(&args);
-    if (s == OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        perror("standard output");
-        s = ERR_IO;
-    }
-    arena_free(a);
-    return status_exit(s);
+    return program_main(PRUN, argc, argv, do_run, print_version);
 }

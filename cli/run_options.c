@@ -1,6 +1,7 @@
 /* Run options: what prun's command line says about the run itself. */
 #include "cli/run_options.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +13,11 @@ static Status read_dump(Arena *a, const char *text, DumpSpec *out)
         if (*p == '@')
             at = p;
     char *end = NULL;
+    errno = 0;
     out->step = at ? strtoll(at + 1, &end, 10) : -1;
-    if (!at || at == text || end != equals || end == at + 1 || out->step < 0 || !equals[1]) {
-        fprintf(stderr, "error: --dump '%s': expected KIND@STEP=FILE, such as weights@0=start.safetensors\n", text);
+    if (!at || at == text || end != equals || end == at + 1 || errno || out->step < 0 || !equals[1]) {
+        fprintf(stderr, "error: --dump '%s': expected KIND@STEP=FILE, such as weights@0=start.safetensors, with a STEP from 0 to %lld\n", text,
+                (long long)INT64_MAX);
         return ERR_USAGE;
     }
     out->kind = arena_strndup(a, text, (size_t)(at - text));
@@ -61,11 +64,11 @@ Status run_options_read(Arena *a, const Args *args, RunOptions *o)
     o->data = all_values(a, args, OPT_data, &o->ndata);
     o->eval = all_values(a, args, OPT_eval, &o->neval);
     o->set = all_values(a, args, OPT_set, &o->nset);
-    TRY(args_integer(args, OPT_eval_every, 1, 0, &o->eval_every));
-    TRY(args_integer(args, OPT_save_every, 1, 0, &o->save_every));
-    TRY(args_integer(args, OPT_keep, 1, 2, &o->keep));
-    TRY(args_integer(args, OPT_steps, 1, 0, &o->steps));
-    TRY(args_integer(args, OPT_seed, 0, 1, &seed));
+    TRY(args_integer(args, OPT_eval_every, 1, INT64_MAX, 0, &o->eval_every));
+    TRY(args_integer(args, OPT_save_every, 1, INT64_MAX, 0, &o->save_every));
+    TRY(args_integer(args, OPT_keep, 1, INT32_MAX, 2, &o->keep));
+    TRY(args_integer(args, OPT_steps, 1, INT64_MAX, 0, &o->steps));
+    TRY(args_integer(args, OPT_seed, 0, INT64_MAX, 1, &seed));
     o->seed = (uint64_t)seed;
     o->seed_given = args_value(args, OPT_seed) != NULL;
     TRY(need(args, OPT_eval_every, "eval-every", OPT_eval, "eval"));

@@ -25,16 +25,6 @@ static const char *class_text(int c)
     return text[c];
 }
 
-/* Tokens of a step: batch times seq where the model has them, else samples. */
-static int64_t step_tokens(const Graph *g)
-{
-    int64_t n = same_dim(g->batch, NO_DIM) ? 1 : dim_of(g, g->batch)->extent;
-    for (uint32_t i = 0; i < g->nvalue; i++)
-        if (g->value[i].role == ROLE_INPUT && value_elements(g, (ValueId){i}) > n && !dtype_is_float(g->value[i].dtype))
-            return value_elements(g, (ValueId){i});
-    return n;
-}
-
 static const char *optimizer_text(Arena *a, const Optimizer *o)
 {
     switch (o->kind) {
@@ -53,13 +43,14 @@ static const char *optimizer_text(Arena *a, const Optimizer *o)
 static void show_flops(const Report *r, Table *t, const Graph *g)
 {
     double full = graph_model_flops(g, false), causal = graph_model_flops(g, true);
-    int64_t tokens = step_tokens(g);
+    int64_t tokens = graph_tokens(g);
+    const char *unit = tokens == graph_samples(g) ? "sample" : "token";
     const char *what = has_value(g->loss) ? "step" : "pass";
     fact(r, t, arena_printf(r->arena, "FLOPs a %s", what),
          arena_printf(r->arena, "%s (mfu), %s (mfu-causal)", text_si(r->arena, full, "FLOP"), text_si(r->arena, causal, "FLOP")));
-    fact(r, t, "FLOPs a token",
-         arena_printf(r->arena, "%s; %s tokens a %s", text_si(r->arena, full / (double)tokens, "FLOP"),
-                      text_count(r->arena, tokens), what));
+    fact(r, t, arena_printf(r->arena, "FLOPs a %s", unit),
+         arena_printf(r->arena, "%s; %s %s%s a %s", text_si(r->arena, full / (double)tokens, "FLOP"), text_count(r->arena, tokens),
+                      unit, tokens == 1 ? "" : "s", what));
     table_fact(r, t, "flops", CELL_NUMBER(full));
     table_fact(r, t, "flops_causal", CELL_NUMBER(causal));
     table_fact(r, t, "tokens", CELL_NUMBER(tokens));
@@ -212,15 +203,15 @@ void show_ledger(Report *r, const Program *p)
 {
     static const Column columns[] = {{"buffer", "buffer", SHOW_TEXT}, {"class", "class", SHOW_TEXT},
                                      {"bytes", "bytes", SHOW_OFFSET}, {"slots", "slots", SHOW_OFFSET},
-                                     {"first", "first", SHOW_TEXT},   {"last", "last", SHOW_TEXT},
+                                     {"first", "first", SHOW_OFFSET}, {"last", "last", SHOW_OFFSET},
                                      {"offset", "offset", SHOW_OFFSET}};
     Table *t = report_table(r, "ledger", columns, 7);
     for (uint32_t i = 0; i < p->nbuffer; i++) {
         const Buffer *b = &p->buffer[i];
-        const char *first = b->first < 0 ? "always" : arena_printf(r->arena, "%d", b->first);
-        const char *last = b->first < 0 ? "always" : arena_printf(r->arena, "%d", b->last);
+        bool always = b->first < 0;
         Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(class_text((int)b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
-                      CELL_TEXT(first), CELL_TEXT(last), CELL_NUMBER(b->offset)};
+                      always ? CELL_TEXT("always") : CELL_NUMBER(b->first),
+                      always ? CELL_TEXT("always") : CELL_NUMBER(b->last), CELL_NUMBER(b->offset)};
         table_row(r, t, row);
     }
 }

@@ -11,15 +11,6 @@ const int         codegen_npasses = sizeof codegen_passes / sizeof *codegen_pass
 
 /* ---- what the program says of the whole step ---- */
 
-/* Elements of the first label input; samples where there are no labels. */
-static int64_t step_tokens(const Graph *g)
-{
-    for (uint32_t i = 0; i < g->nop; i++)
-        if (g->op[i].kind == OP_cross_entropy)
-            return value_elements(g, g->op[i].arg[1]);
-    return g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
-}
-
 static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Device *d)
 {
     Program *p = program_new(a);
@@ -27,7 +18,7 @@ static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Dev
     p->loss = p->norm = NO_TENSOR;
     p->optimizer = g->optimizer;
     p->precision = g->precision;
-    p->batch = g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
+    p->batch = graph_samples(g);
     p->microbatches = plan->microbatches;
     p->reserve = d->reserve;
     p->memory = d->memory;
@@ -35,7 +26,7 @@ static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Dev
     p->peak = d->peak[g->precision.compute];
     p->model_flops = graph_model_flops(g, false);
     p->model_flops_causal = graph_model_flops(g, true);
-    p->tokens = step_tokens(g);
+    p->tokens = graph_tokens(g);
     return p;
 }
 

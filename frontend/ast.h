@@ -63,8 +63,8 @@ typedef struct IncludePath {
 
 /* Parse a file and everything it includes.  "-" is standard input.  Mistakes
  * go to ds and the status is still OK; the tree holds what could be read.  A file
- * that cannot be opened is a diagnostic when it was included and ERR_IO, with the
- * message printed, when it is `path` itself. */
+ * that cannot be opened is a diagnostic when it was included and status_unopened(), with
+ * the message printed, when it is `path` itself. */
 Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
 /* Read a file as a source without parsing it; "-" is standard input. */
 Status read_source(Diags *ds, const char *path, Source **out);

@@ -128,6 +128,7 @@ const char *near_name(const char *word, const char *const *pool, size_t npool);
 /* "; did you mean 'x'?" for the name nearest to `word`, or "". */
 const char *did_you_mean(Elab *, const char *word, const char *const *pool, size_t npool);
 void  note_overrides(Elab *, Diag *, uint64_t from);
+const char *unit_text(UnitKind);                      /* " B/s"; "" for plain numbers */
 const char *term_text(Elab *, Term);                 /* "768", "[batch, seq]", "none" */
 const char *term_describe(Elab *, Term);             /* "the number 768", "a tensor [batch, seq]" */
 const char *axes_text(Elab *, const DimId *, int rank);

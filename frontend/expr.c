@@ -247,9 +247,9 @@ bool eval_dtype(Elab *e, Scope *s, const Node *n, const char *what, DType *out)
 static const char *unit_phrase(UnitKind u)
 {
     static const char *const phrase[] = {
-        [UNIT_NUMBER] = "a number", [UNIT_BYTES] = "a size, such as 80 GB", [UNIT_BYTES_PER_S] = "a rate, such as 450 GB/s",
-        [UNIT_FLOP] = "work, such as 16 GFLOP", [UNIT_FLOP_PER_S] = "a speed, such as 989 TFLOP/s",
-        [UNIT_SECONDS] = "a time, such as 4 us", [UNIT_FRACTION] = "a fraction, such as 0.8",
+        [UNIT_NUMBER] = "a number", [UNIT_BYTES] = "a size in bytes, such as 80 GB", [UNIT_BYTES_PER_S] = "a rate in bytes per second, such as 450 GB/s",
+        [UNIT_FLOP] = "work in FLOP, such as 16 GFLOP", [UNIT_FLOP_PER_S] = "a speed in FLOP per second, such as 989 TFLOP/s",
+        [UNIT_SECONDS] = "a time in seconds, such as 4 us", [UNIT_FRACTION] = "a fraction, such as 0.8",
     };
     return phrase[u];
 }
@@ -262,12 +262,10 @@ static double unit_most(UnitKind u)
 
 static bool quantity_in_range(Elab *e, const Node *n, const char *what, UnitKind unit, double lo, double v)
 {
-    static const char *const base[] = {[UNIT_BYTES] = " B", [UNIT_BYTES_PER_S] = " B/s", [UNIT_FLOP] = " FLOP",
-                                       [UNIT_FLOP_PER_S] = " FLOP/s", [UNIT_SECONDS] = " s", [UNIT_FRACTION] = "", [UNIT_NUMBER] = ""};
+    const char *base = unit_text(unit);
     if (v >= lo && v <= unit_most(unit))
         return true;
-    fail(e, n->at, "%s must be at least %g%s and at most %g%s, but it is %g%s", what, lo, base[unit], unit_most(unit), base[unit], v,
-         base[unit]);
+    fail(e, n->at, "%s must be at least %g%s and at most %g%s, but it is %g%s", what, lo, base, unit_most(unit), base, v, base);
     return false;
 }
 

@@ -202,8 +202,9 @@ Status read_source(Diags *ds, const char *path, Source **out)
     size_t bytes = 0;
     const char *text = standard_input ? read_stream(ds->arena, stdin, &bytes) : read_file(ds->arena, path, &bytes);
     if (!text) {
-        fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(errno));
-        return ERR_IO;
+        int reason = errno;
+        fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(reason));
+        return status_unopened(reason);
     }
     const char *real = standard_input ? NULL : resolve(ds->arena, path);
     *out = add_source(ds, standard_input ? "<stdin>" : path, real, text, bytes, NOWHERE);

@@ -136,12 +136,19 @@ static const char *real_text(Elab *e, double f)
     return arena_printf(e->arena, "%s%s", s, strpbrk(s, ".en") ? "" : ".0");
 }
 
+const char *unit_text(UnitKind unit)
+{
+    static const char *const text[] = {[UNIT_BYTES] = " B", [UNIT_BYTES_PER_S] = " B/s", [UNIT_FLOP] = " FLOP",
+                                       [UNIT_FLOP_PER_S] = " FLOP/s", [UNIT_SECONDS] = " s", [UNIT_FRACTION] = "", [UNIT_NUMBER] = ""};
+    return text[unit];
+}
+
 const char *term_text(Elab *e, Term t)
 {
     switch (t.kind) {
     case TERM_INT:      return arena_printf(e->arena, "%" PRId64, t.i);
-    case TERM_REAL:
-    case TERM_QUANTITY: return real_text(e, t.f);
+    case TERM_REAL:     return real_text(e, t.f);
+    case TERM_QUANTITY: return arena_printf(e->arena, "%s%s", real_text(e, t.f), unit_text((UnitKind)t.i));
     case TERM_BOOL:     return t.i ? "true" : "false";
     case TERM_STRING:   return arena_printf(e->arena, "\"%s\"", t.s);
     case TERM_DTYPE:    return dtype_name((DType)t.i);

@@ -2,6 +2,7 @@
  * and rules alone can tell: that its axes, paths and settings exist, and that what
  * is pinned divides.  Whether it can be met is the planner's to say. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -261,8 +262,11 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         rule->choice = read_choice(r, value, "a device", 0);
     } else if (strcmp(name->text, "bucket") == 0) {
         double bytes;
-        if (eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, 1, &bytes))
-            add_choice(r, &rule->choice, (int64_t)bytes);
+        if (!eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, 1, &bytes))
+            return;
+        if (bytes > floor(bytes))
+            fail(r->e, value->at, "bucket must be a whole number of bytes, but it is %g B", bytes);
+        add_choice(r, &rule->choice, (int64_t)bytes);
     } else if (strcmp(name->text, "schedule") == 0) {
         Term t = eval(r->e, r->scope, value);
         rule->text = t.kind == TERM_STRING ? t.s : "";

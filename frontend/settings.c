@@ -173,6 +173,21 @@ static const OptimizerRow *optimizer_find(Elab *e, const Node *name)
     return NULL;
 }
 
+/* What lr, min_lr and decay say together (see learning_rate() in runtime/). */
+static void check_decay(Elab *e, const Node *n, const Optimizer *o, const Key *key, size_t nkey)
+{
+    const Node *min_lr = NULL;
+    for (size_t i = 0; i < nkey; i++)
+        if (strcmp(key[i].name, "min_lr") == 0)
+            min_lr = key[i].at;
+    if (o->decay == DECAY_NONE && min_lr) {
+        Diag *d = fail(e, min_lr->at, "min_lr has no effect: the rate does not decay");
+        diag_help(e->ds, d, "add 'decay = cosine' or 'decay = linear', or leave min_lr out");
+    } else if (o->min_lr > o->lr) {
+        fail(e, n->at, "min_lr (%g) is larger than lr (%g)", o->min_lr, o->lr);
+    }
+}
+
 void model_optimizer(Elab *e, Scope *s, const Node *n)
 {
     static const char *const decays[] = {"none", "cosine", "linear", NULL};     /* as DecayKind */
@@ -206,8 +221,7 @@ void model_optimizer(Elab *e, Scope *s, const Node *n)
             key[nkey++] = all[i].key;
     settings_read(e, s, n->kid[1], arena_printf(e->arena, "optimizer %s", row->name), key, nkey);
     o.decay = (DecayKind)decay;
-    if (o.min_lr > o.lr)
-        fail(e, n->at, "min_lr (%g) is larger than lr (%g)", o.min_lr, o.lr);
+    check_decay(e, n, &o, key, nkey);
     e->g->optimizer = o;
 }
 

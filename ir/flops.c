@@ -235,3 +235,24 @@ int64_t instr_workspace(const Instr *in, const Program *p)
     Shape s = instr_shape(in, p);
     return (int64_t)workspace_of(in->op, &s);
 }
+
+/* ---- what figures are given for ---- */
+
+int64_t graph_samples(const Graph *g)
+{
+    return same_dim(g->batch, NO_DIM) ? 1 : dim_of(g, g->batch)->extent;
+}
+
+int64_t graph_tokens(const Graph *g)
+{
+    int64_t most = graph_samples(g);
+    for (uint32_t i = 0; i < g->nop; i++)
+        if (g->op[i].kind == OP_cross_entropy)
+            return value_elements(g, g->op[i].arg[1]);
+    for (uint32_t i = 0; i < g->nvalue; i++) {
+        int64_t n = value_elements(g, (ValueId){i});
+        if (g->value[i].role == ROLE_INPUT && !dtype_is_float(g->value[i].dtype) && n > most)
+            most = n;
+    }
+    return most;
+}

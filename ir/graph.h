@@ -220,5 +220,11 @@ double op_bytes(const Graph *, OpId);                /* each argument read and r
  * matmuls and attention, times three when training; recomputation never counts.
  * `causal` leaves out the masked half of causal attention. */
 double graph_model_flops(const Graph *, bool causal);
+/* Samples of a step: the batch, or 1 without a batch axis. */
+int64_t graph_samples(const Graph *);
+/* Tokens of a step: the labels of the first cross_entropy; without one, the elements of
+ * the largest input of whole numbers, but no fewer than the samples.  Where they equal
+ * the samples, people read "samples". */
+int64_t graph_tokens(const Graph *);
 
 #endif

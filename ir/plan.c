@@ -161,7 +161,7 @@ int plan_check(const Plan *p, const Graph *g, const Cluster *c, FILE *err)
     if (strcmp(p->model, g->name) != 0 || strcmp(p->cluster, c->name) != 0)
         broken(&k, "a plan for '%s' on '%s', but these are '%s' and '%s'", p->model, p->cluster, g->name, c->name);
     check_devices(&k, p, c);
-    int64_t batch = g->batch.i == NO_DIM.i ? 1 : dim_of(g, g->batch)->extent;
+    int64_t batch = graph_samples(g);
     if (p->microbatches < 1 || batch % p->microbatches != 0)
         broken(&k, "%lld micro-batches of a batch of %lld", (long long)p->microbatches, (long long)batch);
     if (strcmp(p->schedule, "1f1b") != 0 && strcmp(p->schedule, "gpipe") != 0)

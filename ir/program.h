@@ -156,7 +156,7 @@ typedef struct Program {
     int         threads;
     double      model_flops, model_flops_causal;     /* of a step, all ranks */
     double      peak;                 /* FLOP/s of the device in the compute dtype: the base of MFU */
-    int64_t     tokens;               /* of a step: elements of the first label input, for reports */
+    int64_t     tokens;               /* of a step, for reports: graph_tokens() */
 } Program;
 
 Program *program_new(Arena *);

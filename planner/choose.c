@@ -7,11 +7,6 @@
 #include "planner/rules.h"
 #include "base/text.h"
 
-static int64_t batch_extent(const Graph *g)
-{
-    return same_dim(g->batch, NO_DIM) ? 1 : dim_of(g, g->batch)->extent;
-}
-
 static Plan *plan_with(Arena *a, const PlanRequest *r, const Decisions *d, int64_t microbatches)
 {
     Plan *p = NEW(a, Plan);
@@ -54,7 +49,7 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, co
             text_add(&parts, "%s%s %s", parts.n ? ", " : "", text[c], text_bytes(ds->arena, by_class[c]));
     diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), parts.s);
-    if (!d->microbatches.any && p->microbatches < batch_extent(r->graph) && !states_exceed(p))
+    if (!d->microbatches.any && p->microbatches < graph_samples(r->graph) && !states_exceed(p))
         diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
     else
         diag_help(ds, e, "a device with at least %s bytes of memory would do",
@@ -114,7 +109,7 @@ static int64_t next_try(const Decisions *d, int64_t batch, int64_t m, const Prog
 /* None of the numbers the rules allow divides the batch: name the nearest that do. */
 static Status none_divides(Diags *ds, const PlanRequest *r, const Decisions *d)
 {
-    int64_t batch = batch_extent(r->graph), m = d->microbatches.value[0], below = m < batch ? m : batch, above = m;
+    int64_t batch = graph_samples(r->graph), m = d->microbatches.value[0], below = m < batch ? m : batch, above = m;
     while (batch % below)
         below--;
     while (above < batch && batch % above)
@@ -140,7 +135,7 @@ static const char *why(const Decisions *d, int64_t m, int64_t first)
 static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan)
 {
     Program *p, *last = NULL;
-    int64_t batch = batch_extent(r->graph), first = next_microbatches(d, batch, 0);
+    int64_t batch = graph_samples(r->graph), first = next_microbatches(d, batch, 0);
     if (!first)
         return none_divides(ds, r, d);
     for (int64_t m = first; m; m = next_try(d, batch, m, last)) {

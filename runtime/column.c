@@ -64,8 +64,9 @@ Status column_open(Arena *a, Column *c, int64_t samples)
 {
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
     if (c->fd < 0) {
-        fprintf(stderr, "error: cannot open '%s': %s\n", c->path, strerror(errno));
-        return ERR_IO;
+        int reason = errno;
+        fprintf(stderr, "error: cannot open '%s': %s\n", c->path, strerror(reason));
+        return status_unopened(reason);
     }
     c->buffer = arena_alloc(a, (size_t)(c->length * c->width));
     return column_check(c, samples);

@@ -21,6 +21,12 @@ static Status complain(const char *what, const char *path, int reason)
 
 /* ---- reading ---- */
 
+static Status unreadable(const char *what, const char *path, int reason)
+{
+    complain(what, path, reason);
+    return status_unopened(reason);
+}
+
 Status file_map(const char *path, const void **map, size_t *bytes)
 {
     struct stat st;
@@ -28,11 +34,11 @@ Status file_map(const char *path, const void **map, size_t *bytes)
     *bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return complain("open", path, errno);
+        return unreadable("open", path, errno);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         int reason = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
         close(fd);
-        return complain("read", path, reason);
+        return unreadable("read", path, reason);
     }
     void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int reason = errno;

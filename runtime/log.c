@@ -40,8 +40,8 @@ static void status_line(const Log *l, const StepReport *s)
 {
     double rate = (seconds_now() - l->started) / (double)(s->step - l->first);
     long left = (long)(rate * (double)(l->steps - s->step));
-    fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f tokens/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step,
-            (long long)l->steps, s->loss, (double)s->tokens / s->seconds, 100 * s->mfu, left / 60, left % 60);
+    fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step,
+            (long long)l->steps, s->loss, (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60);
 }
 
 Status log_step(Log *l, const StepReport *s)

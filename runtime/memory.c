@@ -18,11 +18,17 @@ void memory_settle(void)
     mallopt(M_TOP_PAD, HEAP_ROOM);
 }
 
-void memory_report(const Rank *r)
+/* A sanitizer has a heap of its own, which mallinfo2() does not see: nothing is said of it. */
+static const char *heap_text(Arena *a)
 {
     struct mallinfo2 heap = mallinfo2();
-    const Program *p = r->program;
+    size_t most = heap.arena + heap.hblkhd;
+    return most ? arena_printf(a, "heap at most %s", text_bytes(a, (int64_t)most)) : "heap not known under a sanitizer,";
+}
+
+void memory_report(const Rank *r)
+{
     Arena *a = r->arena;
-    fprintf(stderr, "memory: map %s (%s in huge pages), heap at most %s of the reserve of %s\n", text_bytes(a, r->map.bytes),
-            text_bytes(a, r->map.huge), text_bytes(a, (int64_t)(heap.arena + heap.hblkhd)), text_bytes(a, p->reserve));
+    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, r->map.bytes),
+            text_bytes(a, r->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
 }

@@ -173,11 +173,33 @@ void rank_call(Rank *r, const Call *call)
     }
 }
 
+const Instr *rank_unlabelled(const Rank *r)
+{
+    const Program *p = r->program;
+    for (uint32_t i = 0; i < p->nproc; i++)
+        for (uint32_t k = p->proc[i].first; p->proc[i].kind == PROC_begin && k < p->proc[i].end; k++)
+            if (p->instr[k].op == OP_count_labels && rank_scalar(r, p->instr[k].out[0]) == 0)
+                return &p->instr[k];
+    return NULL;
+}
+
+/* After the labels of all micro-batches were counted. */
+static Status check_labels(const Rank *r)
+{
+    const Instr *none = rank_unlabelled(r);
+    if (!none)
+        return OK;
+    fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1,
+            r->program->tensor[none->arg[0].i].path);
+    return ERR_REJECT;
+}
+
 /* The first call of each procedure in a step opens its accumulation window. */
-void rank_train(Rank *r)
+Status rank_train(Rank *r)
 {
     const Program *p = r->program;
     KStep *s = &r->step;
+    bool begins = false;
     s->samples = p->batch;
     s->optimizer = &r->optimizer;
     s->lr = learning_rate(&r->optimizer, s->step);
@@ -185,9 +207,13 @@ void rank_train(Rank *r)
     s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
     for (uint32_t i = 0; i < p->ncall; i++) {
         s->first = p->call[i].micro == 0;
+        if (begins && p->proc[p->call[i].proc].kind != PROC_begin)
+            TRY(check_labels(r));
+        begins = p->proc[p->call[i].proc].kind == PROC_begin;
         rank_call(r, &p->call[i]);
     }
     s->step++;
+    return OK;
 }
 
 double rank_scalar(const Rank *r, TensorId id)

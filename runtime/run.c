@@ -70,19 +70,28 @@ static Status not_finite(const Run *r, double loss, double norm)
     return ERR_REJECT;
 }
 
+/* Models with a label a sample have no tokens. */
+static const char *unit_of(const Program *p)
+{
+    return p->tokens == p->batch ? "samples" : "tokens";
+}
+
 static Status train_step(Run *r)
 {
     const Program *p = r->program;
     double start = seconds_now();
     TRY(data_fill(r->train, &r->rank, r->samples, p->batch, 0, true));
-    rank_train(&r->rank);
+    TRY(rank_train(&r->rank));
     double seconds = seconds_now() - start;
     double loss = rank_scalar(&r->rank, p->loss), norm = sqrt(rank_scalar(&r->rank, p->norm));
     if (!isfinite(loss) || !isfinite(norm))
         return not_finite(r, loss, norm);
     TRY(run_dump(r, r->rank.step.step, r->samples, p->batch));
     r->samples += p->batch;
-    StepReport report = {.step = r->rank.step.step, .loss = loss, .norm = norm, .lr = r->rank.step.lr, .seconds = seconds,
+    r->trained++;
+    r->seconds += seconds;
+    r->loss = loss;
+    StepReport report = {.step = r->rank.step.step, .unit = unit_of(p), .loss = loss, .norm = norm, .lr = r->rank.step.lr, .seconds = seconds,
                          .tokens = p->tokens, .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak) : 0};
     return log_step(&r->log, &report);
 }
@@ -96,6 +105,18 @@ static void mark(const Run *r)
 {
     if (r->mark)
         r->mark(r->rank.step.step);
+}
+
+/* The line a run without a terminal and without a log still ends with. */
+static void say_what_was_done(Run *r)
+{
+    char text[160];
+    if (r->trained == 0)
+        return;
+    double rate = (double)(r->trained * r->program->tokens) / r->seconds;
+    snprintf(text, sizeof text, "trained: step %lld of %lld, loss %.4f, %.*f %s/s", (long long)r->rank.step.step, (long long)r->steps, r->loss,
+             rate < 10 ? 2 : 0, rate, unit_of(r->program));
+    log_note(&r->log, text);
 }
 
 static Status train(Run *r)
@@ -115,6 +136,7 @@ static Status train(Run *r)
             TRY(save(r));
     }
     mark(r);
+    say_what_was_done(r);
     if (stop)
         log_note(&r->log, r->o->save ? "stopped as asked; saved" : "stopped as asked; nothing saved, as there is no --save");
     return OK;
@@ -148,7 +170,7 @@ static Status check_options(const Program *p, const RunOptions *o)
 static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *out)
 {
     *out = p->optimizer;
-    TRY(settings_apply(out, o->set, o->nset));
+    TRY(settings_apply(out, o->set, o->nset, o->steps > 0));
     if (out->momentum == 0 || p->optimizer.momentum != 0)
         return OK;
     fprintf(stderr, "error: --set momentum=%g: the plan has no memory for it; give the model a momentum and plan again\n", out->momentum);

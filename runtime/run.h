@@ -14,6 +14,8 @@ typedef struct Run {
     int64_t           steps;          /* optimizer steps in all; without a loss, batches */
     int64_t           samples;        /* of the training stream consumed */
     int64_t           eval_samples;   /* that an evaluation uses */
+    int64_t           trained;        /* steps of this process, */
+    double            seconds, loss;  /* what they took, and the last one's loss */
     uint64_t          seed;
     int               lock;           /* of the save folder; -1: none */
     void            (*mark)(int64_t); /* told before each step, and after the last, how many are done; NULL */

@@ -58,12 +58,19 @@ void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
  * rank->step.first says whether it opens an accumulation window. */
 void   rank_call(Rank *, const Call *);
 /* One optimizer step over the batch lying in the input buffers; step.step is the
- * number of steps done before.  Loss and norm are read with rank_scalar(). */
-void   rank_train(Rank *);
+ * number of steps done before.  Loss and norm are read with rank_scalar().  A batch
+ * without a label that counts is ERR_REJECT, the input named, and changes no weight. */
+Status rank_train(Rank *);
 double rank_scalar(const Rank *, TensorId);
+/* Once PROC_begin has seen a whole window: the count of labels that is zero, as its
+ * instruction; NULL: none is. */
+const Instr *rank_unlabelled(const Rank *);
 
-/* Learning rate of the step after `done` steps (linear warm-up over steps
- * 1..warmup, then the decay, ending at min_lr at step `steps`). */
+/* Learning rate of the step after `done` steps: linear warm-up over steps 1..warmup,
+ * then the decay, which ends at min_lr at step `steps`.  Later steps stay at min_lr, as
+ * in Megatron-LM; a run that has any says so, and is refused where min_lr is 0.  Without
+ * a decay, or with a warm-up as long as `steps`, the rate stays at lr after the warm-up,
+ * and min_lr does not enter. */
 double learning_rate(const Optimizer *, int64_t done);
 
 /* ---- data.c: batches ---- */
@@ -148,8 +155,9 @@ Status dump_write(Arena *, const Rank *, const Data *, const DumpSpec *, uint32_
 
 /* ---- settings.c: --set KEY=VALUE on the optimizer ---- */
 
-/* What the optimizer of that kind does not have is refused. */
-Status settings_apply(Optimizer *, const char *const *set, uint32_t n);
+/* What the optimizer of that kind does not have is refused, and so is what has no
+ * effect beside the other settings or, `steps_given`, beside --steps. */
+Status settings_apply(Optimizer *, const char *const *set, uint32_t n, bool steps_given);
 
 /* ---- log.c: what a run says while it runs ---- */
 
@@ -161,7 +169,8 @@ typedef struct Log {
     double  started;                  /* seconds, monotonic */
 } Log;
 
-typedef struct StepReport { int64_t step, tokens; double loss, norm, lr, seconds, mfu; } StepReport;
+/* `unit`: of what `tokens` counts, for people; the log's keys are the same for every model. */
+typedef struct StepReport { int64_t step, tokens; const char *unit; double loss, norm, lr, seconds, mfu; } StepReport;
 
 /* path NULL: no file; "-": standard output.  A resumed run adds to the file. */
 Status log_open(Log *, const char *path, bool add, int64_t first, int64_t steps);

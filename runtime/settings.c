@@ -1,4 +1,6 @@
 /* Settings: the optimizer's numbers that a run may replace. */
+#include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +58,33 @@ static Status set_decay(Optimizer *o, const char *text, const char *value)
     return bad(text, "'cosine', 'linear' or 'none'");
 }
 
+/* A decimal number: strtod() also reads other bases and names, and a number too
+ * small to hold becomes zero. */
+static bool read_decimal(const char *text, double *out)
+{
+    char *end;
+    bool decimal = text[strspn(text, "0123456789.eE+-")] == 0;
+    errno = 0;
+    *out = strtod(text, &end);
+    return decimal && *end == 0 && end != text && !(errno == ERANGE && fabs(*out) < 1);
+}
+
+static Status set_number(Optimizer *o, const Setting *s, const char *text, const char *value)
+{
+    double v;
+    if (!read_decimal(value, &v) || !(v >= s->least && v < s->below) || (s->type == SET_COUNT && v != (double)(int64_t)v)) {
+        char range[96];
+        snprintf(range, sizeof range, "a %s of at least %g and below %g, in decimal", s->type == SET_COUNT ? "whole number" : "number",
+                 s->least, s->below);
+        return bad(text, range);
+    }
+    if (s->type == SET_COUNT)
+        *(int64_t *)(void *)((char *)o + s->at) = (int64_t)v;
+    else
+        *(double *)(void *)((char *)o + s->at) = v;
+    return OK;
+}
+
 static Status set_one(Optimizer *o, const char *text)
 {
     size_t n = strcspn(text, "=");
@@ -65,31 +94,51 @@ static Status set_one(Optimizer *o, const char *text)
         const Setting *s = &settings[i];
         if (!(s->kinds >> o->kind & 1) || strlen(s->name) != n || strncmp(s->name, text, n) != 0)
             continue;
-        if (s->type == SET_DECAY)
-            return set_decay(o, text, text + n + 1);
-        char *end;
-        double v = strtod(text + n + 1, &end);
-        if (*end || !(v >= s->least && v < s->below) || (s->type == SET_COUNT && v != (double)(int64_t)v)) {
-            char range[96];
-            snprintf(range, sizeof range, "a %s of at least %g and below %g", s->type == SET_COUNT ? "whole number" : "number",
-                     s->least, s->below);
-            return bad(text, range);
-        }
-        if (s->type == SET_COUNT)
-            *(int64_t *)(void *)((char *)o + s->at) = (int64_t)v;
-        else
-            *(double *)(void *)((char *)o + s->at) = v;
-        return OK;
+        return s->type == SET_DECAY ? set_decay(o, text, text + n + 1) : set_number(o, s, text, text + n + 1);
     }
     return unknown(o, text, n);
 }
 
-Status settings_apply(Optimizer *o, const char *const *set, uint32_t n)
+/* ---- settings that need one another ---- */
+
+static const char *given(const char *const *set, uint32_t n, const char *name)
 {
+    size_t length = strlen(name);
     for (uint32_t i = 0; i < n; i++)
-        TRY(set_one(o, set[i]));
-    if (n == 0 || o->decay == DECAY_NONE || o->min_lr <= o->lr)
+        if (strncmp(set[i], name, length) == 0 && set[i][length] == '=')
+            return set[i];
+    return NULL;
+}
+
+static Status no_effect(const char *set, const char *why)
+{
+    fprintf(stderr, "error: --set '%s' has no effect: %s\n", set, why);
+    return ERR_USAGE;
+}
+
+/* Without a decay, min_lr is no rate of the run, and `steps` only its length. */
+static Status check_without_decay(const char *const *set, uint32_t n, bool steps_given)
+{
+    if (given(set, n, "min_lr"))
+        return no_effect(given(set, n, "min_lr"), "the rate does not decay; set decay=cosine or decay=linear too");
+    if (given(set, n, "steps") && steps_given)
+        return no_effect(given(set, n, "steps"), "--steps has the length of the run, and the rate does not decay");
+    return OK;
+}
+
+static Status check_decay(const Optimizer *o)
+{
+    if (o->min_lr <= o->lr)
         return OK;
     fprintf(stderr, "error: --set: min_lr (%g) is larger than lr (%g), so the rate would rise; set both\n", o->min_lr, o->lr);
     return ERR_USAGE;
+}
+
+Status settings_apply(Optimizer *o, const char *const *set, uint32_t n, bool steps_given)
+{
+    for (uint32_t i = 0; i < n; i++)
+        TRY(set_one(o, set[i]));
+    if (n == 0)
+        return OK;
+    return o->decay == DECAY_NONE ? check_without_decay(set, n, steps_given) : check_decay(o);
 }

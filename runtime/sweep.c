@@ -76,12 +76,28 @@ static Status sweep(Run *r, const Data *data, uint32_t proc, int64_t first, int6
     return OK;
 }
 
+/* After they were counted. */
+static Status check_labels(const Run *r, const Data *data, int64_t first, int64_t n)
+{
+    const Instr *none = rank_unlabelled(&r->rank);
+    if (!none)
+        return OK;
+    if (data == r->eval)
+        fprintf(stderr, "error: step %lld: no valid label in all %lld samples of the held-out data", (long long)r->rank.step.step, (long long)n);
+    else
+        fprintf(stderr, "error: no valid label in the %lld samples from sample %lld on", (long long)n, (long long)first);
+    fprintf(stderr, ": input '%s'\n", r->program->tensor[none->arg[0].i].path);
+    return ERR_REJECT;
+}
+
 /* Labels are counted first, then all samples go forward. */
 static Status forward(Run *r, const Data *data, int64_t first, int64_t n, bool apart)
 {
     uint32_t begin = find_proc(r->program, PROC_begin);
-    if (begin < r->program->nproc)
+    if (begin < r->program->nproc) {
         TRY(sweep(r, data, begin, first, n, apart));
+        TRY(check_labels(r, data, first, n));
+    }
     return sweep(r, data, forward_proc(r->program), first, n, apart);
 }
 
@@ -110,7 +126,7 @@ Status run_evaluate(Run *r, int64_t step)
     double loss = rank_scalar(&r->rank, p->loss);
     if (isfinite(loss))
         return log_eval(&r->log, step, loss);
-    fprintf(stderr, "error: step %lld: held-out loss %g over %lld samples: not a number (no label counts, or the weights went astray)\n",
+    fprintf(stderr, "error: step %lld: held-out loss %g over %lld samples: not a number: the weights went astray\n",
             (long long)step, loss, (long long)r->eval_samples);
     return ERR_REJECT;
 }
@@ -155,6 +171,24 @@ static Status decide_batches(Run *r)
     return OK;
 }
 
+/* Steps after the end of the decay: they keep its last rate, unless it is none. */
+static Status check_decay(const Run *r)
+{
+    const Optimizer *o = &r->rank.optimizer;
+    if (o->decay != DECAY_NONE && o->warmup >= o->steps)
+        fprintf(stderr, "note: the rate never decays: the optimizer's 'warmup' is %lld and its 'steps' %lld\n", (long long)o->warmup,
+                (long long)o->steps);
+    if (o->decay == DECAY_NONE || o->warmup >= o->steps || r->steps <= o->steps)
+        return OK;
+    bool stands = o->min_lr == 0;
+    fprintf(stderr, "%s: the run has %lld steps, but the optimizer's decay ends at its 'steps', %lld: those after it have a rate of %g (min_lr)\n",
+            stands ? "error" : "note", (long long)r->steps, (long long)o->steps, o->min_lr);
+    if (!stands)
+        return OK;
+    fprintf(stderr, "help: '--set steps=%lld' decays over the whole run\n", (long long)r->steps);
+    return ERR_USAGE;
+}
+
 Status run_decide_steps(Run *r)
 {
     int64_t n = data_samples(r->train), batch = r->program->batch;
@@ -177,5 +211,5 @@ Status run_decide_steps(Run *r)
     }
     if (r->rank.optimizer.steps == 0)
         r->rank.optimizer.steps = r->steps;
-    return OK;
+    return check_decay(r);
 }

@@ -36,7 +36,7 @@ static bool ends_with(const char *s, const char *end)
 static Status cannot(const char *what, const char *path, int reason)
 {
     fprintf(stderr, "error: cannot %s '%s': %s\n", what, path, strerror(reason));
-    return ERR_IO;
+    return status_unopened(reason);
 }
 
 static Status read_head(const char *path, Head *h)
@@ -49,7 +49,7 @@ static Status read_head(const char *path, Head *h)
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         fprintf(stderr, "error: data '%s': not a regular file; samples are read in any order\n", path);
-        return ERR_IO;
+        return ERR_REJECT;
     }
     h->size = st.st_size;
     h->got = pread(fd, h->word, HEADER_BYTES, 0);

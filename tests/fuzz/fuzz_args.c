@@ -13,7 +13,7 @@ enum { MAX_WORDS = 40 };
 #define MODEL "tests/golden/codegen/mlp.pmodel"
 
 static const char *const words[] = {
-#define OPTION(id, short_, long_, argument, commands, help) "--" long_, "--" long_ "=",
+#define OPTION(id, short_, long_, argument, times, commands, help) "--" long_, "--" long_ "=",
 #define COMMAND(name, program, positionals, help) #name,
 #include "cli/options.def"
     "-c", "-D", "-I", "-h", "--", "-", "--steps=9223372036854775807", "9223372036854775808", "-1", "0", "1", "batch=8", "batch=0", "batch=",
@@ -50,7 +50,7 @@ static void read_run(Loaded *l, const Args *args)
     if (run_options_read(l->input, args, &o) != OK)
         return;
     Optimizer optimizer = l->graph->optimizer;
-    if (settings_apply(&optimizer, o.set, o.nset) == OK)
+    if (settings_apply(&optimizer, o.set, o.nset, o.steps > 0) == OK)
         fuzz_accept();
 }
 

@@ -19,4 +19,4 @@ no "K04 no tokens" "it has 0 tokens, but one sample of 16 needs 17" empty.txt
 bytes '\001' 129 >good.txt
 check "K04 as many samples as a batch" 'prun p.plan --data good.txt --steps 1 --log l 2>err && rm l'
 check "K04 an empty held-out set is an error" 'refused 1 "it has 0 tokens" prun p.plan --data good.txt --eval empty.txt --steps 1 --log l && [ ! -e l ]'
-check "a missing file is a failure of the machine" 'refused 3 "cannot open '"'"'none.txt'"'"'" prun p.plan --data none.txt --steps 1'
+check "a missing file is a mistake of the user" 'refused 1 "cannot open '"'"'none.txt'"'"'" prun p.plan --data none.txt --steps 1'

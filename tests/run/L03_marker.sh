@@ -10,7 +10,7 @@ echo step-00000003 >d/latest
 check "the marker wins over larger numbers, which are named" 'resume 2>said && grep -q "resumed from .d/step-00000003. after step 3" said &&
     grep -q "ignoring .d/step-00000020.: .d/latest. names step 3" said && grep -q "ignoring .d/step-00000005." said'
 rm d/step-00000003/moments.safetensors
-check "a marked checkpoint without one of its files is an error that names it" 'refused 3 "d/step-00000003/moments.safetensors" resume'
+check "a marked checkpoint without one of its files is an error that names it" 'refused 1 "d/step-00000003/moments.safetensors" resume'
 rm d/step-00000003/state.json
 check "without its state it is incomplete" 'refused 1 "d/step-00000003/state.json'"'"': it is missing: the checkpoint is incomplete" resume'
 echo nonsense >d/latest

@@ -3,7 +3,7 @@
 . "$TESTS/run/lib.bash"
 make_plan p.plan
 make_text t.txt 2000
-long=(--steps 1000000 --set steps=0)
+long=(--steps 1000000)
 wait_for() { for i in $(seq 200); do grep -qs "\"step\": $2," "$1" && return 0; sleep 0.05; done; echo "no step $2 in $1"; return 1; }
 
 prun p.plan --data t.txt "${long[@]}" --save d --log l 2>said &
@@ -15,7 +15,7 @@ wait $pid
 check "SIGTERM: the step is finished and the status is 0" '[ $? -eq 0 ] && grep -q "stopped as asked; saved" said' || cat said
 last=$(field step l | tail -n 1)
 check "SIGTERM: it is saved" '[ "$(cat d/latest)" = "$(printf step-%08d "$last")" ]'
-check "SIGTERM: the run goes on from there" 'prun p.plan --data t.txt --set steps=0 --steps $((last + 2)) --resume d --save d --log l 2>>said &&
+check "SIGTERM: the run goes on from there" 'prun p.plan --data t.txt --steps $((last + 2)) --resume d --save d --log l 2>>said &&
     [ "$(field step l | tail -n 2 | tr "\n" " ")" = "$((last + 1)) $((last + 2)) " ]'
 
 # A rate that blows the weights up: step 2 has no finite loss.

@@ -43,8 +43,11 @@ static inline Build build_new(int64_t batch)
     b.cl->device->peak[DT_f32] = b.cl->device->peak[DT_f64] = 1e11;
     b.plan = NEW(b.a, Plan);
     b.plan->microbatches = 1;
+    b.plan->bucket = DEFAULT_BUCKET;
     for (int i = 0; i < MESH_AXES; i++)
         b.plan->mesh[i] = 1;
+    b.plan->ndevices = 1;
+    b.plan->devices = NEW(b.a, uint32_t);
     return b;
 }
 

@@ -121,14 +121,14 @@ static void settings(void **state)
 {
     (void)state;
     Optimizer o = {.kind = OPTIMIZER_SGD};
-    assert_int_equal(settings_apply(&o, (const char *const[]){"lr=0.5", "momentum=0.25", "steps=7", "decay=linear"}, 4), OK);
+    assert_int_equal(settings_apply(&o, (const char *const[]){"lr=0.5", "momentum=0.25", "steps=7", "decay=linear"}, 4, true), OK);
     assert_true(o.lr == 0.5 && o.momentum == 0.25 && o.steps == 7 && o.decay == DECAY_LINEAR);
-    static const char *const bad[] = {"lr", "lr=", "=1", "lr=x", "lr=-1", "lr=nan", "lr=1e300", "steps=2.5", "decay=cubic", "beta1=0.9", "rate=1", "momentum=1"};
+    static const char *const bad[] = {"lr", "lr=", "=1", "lr=x", "lr=-1", "lr=nan", "lr=1e300", "lr=0x1p-3", "lr=inf", "lr= 1", "lr=1e-400", "steps=2.5", "decay=cubic", "beta1=0.9", "rate=1", "momentum=1"};
     FILE *sink = tmpfile();
     int saved = dup(STDERR_FILENO);
     dup2(fileno(sink), STDERR_FILENO);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(settings_apply(&o, &bad[i], 1), ERR_USAGE);
+        assert_int_equal(settings_apply(&o, &bad[i], 1, false), ERR_USAGE);
     dup2(saved, STDERR_FILENO);
     close(saved);
     fclose(sink);

@@ -608,7 +608,7 @@ static void includes(void **state)
     arena_free(r.arena);
 
     r = run_new();
-    assert_int_equal(parse_file(r.ds, "not_there.pmodel", (IncludePath){0}, &r.units), ERR_IO);
+    assert_int_equal(parse_file(r.ds, "not_there.pmodel", (IncludePath){0}, &r.units), ERR_REJECT);
     arena_free(r.arena);
     assert_int_equal(chdir(home), 0);
 }
