@@ -353,7 +353,7 @@ static void paths_match_at_or_under(void **state)
 static void rows_know_their_global_place(void **state)
 {
     (void)state;
-    Tensor t = {.rank = 3, .axis = {{2, 8, 2, true}, {3, 3, 0, false}, {4, 6, 2, false}}};
+    Tensor t = {.rank = 3, .axis = {{2, 8, 2, 2, 0}, {3, 3, 0, 0, 0}, {4, 6, 2, 0, 0}}};
     assert_int_equal(place_row(&t, 0, 0), (2 * 3 + 0) * 6 + 2);
     assert_int_equal(place_row(&t, 4, 0), (3 * 3 + 1) * 6 + 2);
     assert_int_equal(place_row(&t, 4, 1), (5 * 3 + 1) * 6 + 2);
