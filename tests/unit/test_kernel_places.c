@@ -59,7 +59,7 @@ static void single_ready(Single *s, Isa isa, Team *team)
         for (int i = 0; i < s->g->value[v].rank; i++)
             if (cut && same_dim(s->g->value[v].axis[i], s->batch)) {
                 s->e->program->tensor[v].axis[i].global = BATCH;
-                s->e->program->tensor[v].axis[i].micro = true;
+                s->e->program->tensor[v].axis[i].per_micro = PART;
             }
 }
 
