@@ -22,4 +22,8 @@ static inline int64_t place_valid(const AxisPlace *a)
  * the last axis of row `row` (the other axes, row-major). */
 int64_t place_row(const Tensor *, int64_t row, int64_t micro);
 
+/* How many elements of a row exist in the global tensor: the first ones, or none of a
+ * row of padding. */
+int64_t place_row_valid(const Tensor *, int64_t row);
+
 #endif

@@ -99,14 +99,20 @@ static void zero_tensor(const Rank *r, TensorId id)
         memset(rank_at(r, id, 0, 0), 0, (size_t)tensor_bytes(&r->program->tensor[id.i]));
 }
 
+/* Start values belong to global elements, so parts are filled row by row; padding is 0. */
 static void fill_tensor(const Rank *r, TensorId id, const State *s, uint64_t seed)
 {
     const Tensor *t = &r->program->tensor[id.i];
-    void *at = rank_at(r, id, 0, 0);
-    if (t->dtype == DT_f64)
-        init_fill_f64(&s->init, s->path, seed, 0, tensor_elements(t), at);
-    else
-        init_fill_f32(&s->init, s->path, seed, 0, tensor_elements(t), at);
+    char *at = rank_at(r, id, 0, 0);
+    int64_t all = tensor_elements(t), length = t->rank ? t->axis[t->rank - 1].local : 1, bytes = dtype_bytes(t->dtype);
+    zero_tensor(r, id);
+    for (int64_t row = 0; row < all / length; row++, at += length * bytes) {
+        int64_t first = place_row(t, row, 0), n = place_row_valid(t, row);
+        if (t->dtype == DT_f64)
+            init_fill_f64(&s->init, s->path, seed, first, n, (double *)(void *)at);
+        else
+            init_fill_f32(&s->init, s->path, seed, first, n, (float *)(void *)at);
+    }
 }
 
 void rank_init(Rank *r, uint64_t seed)

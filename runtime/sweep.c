@@ -37,7 +37,7 @@ static bool is_cut(const Program *p, TensorId id)
  * batch cannot tell them from samples. */
 static bool mixes_rows(const Program *p, const Instr *in)
 {
-    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_count_labels)
+    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_cross_entropy_merge || in->op == OP_count_labels)
         return false;
     bool cut = false;
     for (uint32_t k = 0; k < in->narg; k++)
