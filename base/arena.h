@@ -7,6 +7,7 @@
  * `scratch` (one pass; marked and reset).  Allocation never returns NULL: when
  * the machine has no memory left the program says so and exits with status 3,
  * because no caller could do better. */
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ void  *arena_grow(Arena *, void *old, size_t old_bytes, size_t new_bytes);
 char  *arena_strndup(Arena *, const char *, size_t);
 char  *arena_strdup(Arena *, const char *);
 char  *arena_printf(Arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char  *arena_vprintf(Arena *, const char *fmt, va_list);
 size_t arena_bytes(const Arena *);                   /* handed out so far */
 /* Forget everything handed out, but keep `room` bytes at hand: uses that stay below
  * that allocate nothing. */

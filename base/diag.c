@@ -68,13 +68,7 @@ Diags *diags_new(Sources *ss)
 static Diag *diag_make(Diags *ds, Severity severity, Span at, const char *fmt, va_list ap)
 {
     Diag *d = NEW(ds->arena, Diag);
-    va_list again;
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    char *text = arena_alloc(ds->arena, (size_t)n + 1);
-    vsnprintf(text, (size_t)n + 1, fmt, again);
-    va_end(again);
-    *d = (Diag){.severity = severity, .at = at, .text = text};
+    *d = (Diag){.severity = severity, .at = at, .text = arena_vprintf(ds->arena, fmt, ap)};
     return d;
 }
 

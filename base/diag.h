@@ -27,7 +27,7 @@ static inline Span span_join(Span a, Span b) { return (Span){a.start, b.end}; }
 /* One file: `text` holds `bytes` bytes and a final newline and NUL after them. */
 typedef struct Source {
     const char *path;                 /* as shown in messages */
-    const char *real;                 /* resolved path: a file is loaded once */
+    const char *real;                 /* resolved path: a file is loaded once; '-': standard input */
     const char *text;
     uint32_t    start, bytes;         /* place in the address space */
     bool        excerpt;              /* false for the command line */

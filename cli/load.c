@@ -296,6 +296,16 @@ Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Prog
     return s;
 }
 
+/* Texts of the command line are sources too, but no files: they have no resolved path. */
+void load_uses(const Loaded *l, FileUses *u)
+{
+    for (uint32_t i = 0; i < l->sources->nfile; i++) {
+        const Source *s = l->sources->file[i];
+        if (strcmp(s->real, s->path) != 0 || s->real[0] == '/')
+            file_uses_add(u, USE_READ, "the input", strcmp(s->real, "-") == 0 ? s->real : s->path);
+    }
+}
+
 void load_free(Loaded *l)
 {
     arena_free(l->ir);

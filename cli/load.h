@@ -1,6 +1,7 @@
 #ifndef CLI_LOAD_H
 #define CLI_LOAD_H
 /* Load: from a command line to Graph, Cluster, Rules and Plan; shared by pplan and prun. */
+#include "base/file_uses.h"
 #include "cli/options.h"
 #include "frontend/frontend.h"
 #include "planner/planner.h"
@@ -22,6 +23,8 @@ typedef struct Loaded {
 Status load_model(Loaded *, const Args *);
 /* Differentiate, choose a plan, lower it.  `closed`: nothing may be open. */
 Status load_plan(Loaded *, bool closed, const PassDump *, Plan **, Program **);
+/* The files that were read. */
+void   load_uses(const Loaded *, FileUses *);
 void   load_free(Loaded *);
 
 /* A file given by the user, or a bundled one of that name: the path to open. */

@@ -1,10 +1,10 @@
 /* pplan: plan how to spread a model over devices. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <jansson.h>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "cli/load.h"
 #include "cli/program.h"
@@ -49,30 +49,31 @@ static Status do_graph(Loaded *l, const Args *args)
     return OK;
 }
 
-/* A device or a pipe is written to, never replaced. */
-static bool is_special(const char *path)
+/* An output that is one of the inputs is refused before anything is planned. */
+static Status check_output(const Loaded *l, const char *path)
 {
-    struct stat s;
-    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+    FileUses uses = {.arena = l->input};
+    load_uses(l, &uses);
+    file_uses_add(&uses, USE_WRITE, "-o", path);
+    return file_uses_check(&uses);
 }
 
-/* A plan is written beside its name and renamed: there is a whole file or none. */
 static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const char *path)
 {
-    bool standard = strcmp(path, "-") == 0, direct = is_special(path);
-    const char *temporary = direct ? path : arena_printf(l->ir, "%s.tmp", path);
-    FILE *f = standard ? stdout : fopen(temporary, "w");
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
     if (!f)
         return cannot_write(path);
     plan_print(f, plan, l->graph);
     show_predictions(f, l->ir, l->graph, p);
-    if (standard)
-        return OK;                       /* main() checks standard output */
-    bool good = fflush(f) == 0 && !ferror(f);
-    good = fclose(f) == 0 && good && (direct || rename(temporary, path) == 0);
-    Status s = good ? OK : cannot_write(path);
-    if (!good && !direct)
-        remove(temporary);
+    Writer w;
+    Status s = fclose(f) == 0 ? writer_open(l->ir, &w, path) : cannot_write(path);
+    if (s == OK) {
+        writer_put(&w, text, bytes);
+        s = writer_close(&w);
+    }
+    free(text);
     return s;
 }
 
@@ -83,6 +84,8 @@ static Status do_plan(Loaded *l, const Args *args)
     const char *out = args_value(args, OPT_output);
     if (out && strcmp(out, "-") == 0)
         TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
+    if (out)
+        TRY(check_output(l, out));
     TRY(load_plan(l, false, NULL, &plan, &program));
     if (out)
         TRY(write_plan(l, plan, program, out));

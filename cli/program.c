@@ -15,7 +15,8 @@ int program_main(ProgramName p, int argc, char **argv, Status (*command)(const A
 {
     Arena *a = arena_new("arguments");
     Args args;
-    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message */
+    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message; */
+    signal(SIGXFSZ, SIG_IGN);            /* so is a file too large */
     Status s = args_read(a, p, argc, argv, &args);
     if (s == OK && args.help)
         args_help(p, stdout);

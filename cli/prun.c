@@ -42,8 +42,11 @@ static Status do_run(const Args *args)
     Loaded l;
     RunOptions o;
     Status s = load_model(&l, args);
+    FileUses uses = {.arena = l.input};
+    load_uses(&l, &uses);
     if (s == OK)
         s = run_options_read(l.input, args, &o);
+    o.uses = &uses;
     if (s == OK)
         s = execute(&l, args, &o);
     load_free(&l);

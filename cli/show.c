@@ -15,16 +15,6 @@ static void fact(const Report *r, Table *t, const char *name, const char *value)
     table_row(r, t, row);
 }
 
-static const char *class_text(int c)
-{
-    static const char *const text[] = {
-#define X(name, text) text,
-        BUFFER_CLASS_LIST(X)
-#undef X
-    };
-    return text[c];
-}
-
 static const char *optimizer_text(Arena *a, const Optimizer *o)
 {
     switch (o->kind) {
@@ -187,7 +177,7 @@ void show_memory(Report *r, const Program *p)
                 n++;
             }
         total += bytes;
-        Cell row[] = {CELL_TEXT(class_text(c)), CELL_NUMBER(n), CELL_NUMBER(bytes), CELL_TEXT(text_bytes(r->arena, bytes))};
+        Cell row[] = {CELL_TEXT(buffer_class_text((BufferClass)c)), CELL_NUMBER(n), CELL_NUMBER(bytes), CELL_TEXT(text_bytes(r->arena, bytes))};
         if (n)
             table_row(r, t, row);
     }
@@ -209,7 +199,7 @@ void show_ledger(Report *r, const Program *p)
     for (uint32_t i = 0; i < p->nbuffer; i++) {
         const Buffer *b = &p->buffer[i];
         bool always = b->first < 0;
-        Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(class_text((int)b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
+        Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(buffer_class_text(b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
                       always ? CELL_TEXT("always") : CELL_NUMBER(b->first),
                       always ? CELL_TEXT("always") : CELL_NUMBER(b->last), CELL_NUMBER(b->offset)};
         table_row(r, t, row);
@@ -224,7 +214,7 @@ void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p)
         by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
     for (int c = 0; c < CLASSES; c++)
         if (by_class[c])
-            fprintf(f, "#   %-20s %15s\n", class_text(c), text_count(a, by_class[c]));
+            fprintf(f, "#   %-20s %15s\n", buffer_class_text((BufferClass)c), text_count(a, by_class[c]));
     fprintf(f, "#   %-20s %15s  after sharing by lifetime\n", "map", text_count(a, p->map_bytes[PART_PRIVATE]));
     fprintf(f, "#\n# parameters  %s\n# FLOPs a step  %s (mfu), %s (mfu-causal)\n", text_count(a, graph_parameters(g)),
             text_si(a, p->model_flops, "FLOP"), text_si(a, p->model_flops_causal, "FLOP"));

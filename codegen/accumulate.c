@@ -35,11 +35,11 @@ static bool covers_buffer(const Program *p, TensorId t)
 /* From instruction f on, b is used by `only` and by nothing else. */
 static bool used_only_by(const Uses *u, BufferId b, uint32_t f, uint32_t only)
 {
-    for (uint32_t k = 0; k < u->of[b.i].ninstr; k++) {
+    for (uint32_t k = uses_from(u, b, f); k < u->of[b.i].ninstr; k++) {
         uint32_t i = u->of[b.i].instr[k];
         const Instr *in = &u->p->instr[i];
         bool uses = in->op != REMOVED && (instr_reads(u->p, in, b) || instr_writes(u->p, in, b));
-        if (i >= f && i != only && uses)
+        if (i != only && uses)
             return false;
     }
     return true;
@@ -80,21 +80,23 @@ bool accumulate_add(Uses *u, uint32_t i)
 
 /* ---- weight gradients ---- */
 
-static uint32_t states_on(const Program *p, BufferId b)
+/* By buffer: how many states have their gradient on it. */
+static uint32_t *gradients_on(const Program *p, Arena *scratch)
 {
-    uint32_t n = 0;
+    uint32_t *n = NEWN(scratch, uint32_t, p->nbuffer + 1);
     for (uint32_t i = 0; i < p->nstate; i++)
-        n += has_tensor(p->state[i].gradient) && buffer_of(p, p->state[i].gradient).i == b.i;
+        if (has_tensor(p->state[i].gradient))
+            n[buffer_of(p, p->state[i].gradient).i]++;
     return n;
 }
 
 /* When: the memory holds this gradient alone, nothing reads it, and its first
  * writer can add (and adds nothing else at another rhythm). */
-static bool accumulates_itself(const Uses *u, TensorId t)
+static bool accumulates_itself(const Uses *u, TensorId t, const uint32_t *gradients)
 {
     BufferId b = buffer_of(u->p, t);
     uint32_t w = uses_writer(u, b);
-    if (u->kept[b.i] || w == NOTHING || uses_reads(u, b) > 0 || states_on(u->p, b) > 1 || !covers_buffer(u->p, t))
+    if (u->kept[b.i] || w == NOTHING || uses_reads(u, b) > 0 || gradients[b.i] > 1 || !covers_buffer(u->p, t))
         return false;
     const Instr *in = &u->p->instr[w];
     return op_info[in->op].flags & OPF_ACCUM && in->acc != ACC_YES && proc_has(proc_find(u->p, PROC_backward), w);
@@ -114,10 +116,7 @@ static Insertion added_by_copy(const Uses *u, TensorId from, TensorId gradient)
     x.instr.acc = ACC_AFTER_FIRST;
     x.instr.acc_out = 1;
     const Proc *back = proc_find(p, PROC_backward);
-    uint32_t last = uses_writer(u, buffer_of(p, from));
-    for (uint32_t i = back->first; i < back->end; i++)
-        if (instr_writes(p, &p->instr[i], buffer_of(p, from)))
-            last = i;
+    uint32_t last = uses_last_write(u, buffer_of(p, from), back->end);
     x.before = last == NOTHING || last < back->first ? back->first : last + 1;
     return x;
 }
@@ -127,9 +126,10 @@ void accumulate_gradients(Program *p, Arena *scratch)
     Uses u = uses_read(p, scratch);
     Insertion *ins = NULL;
     uint32_t nins = 0;
+    uint32_t *gradients = gradients_on(p, scratch);
     bool *direct = NEWN(scratch, bool, p->nstate + 1);
     for (uint32_t i = 0; i < p->nstate; i++)
-        direct[i] = has_tensor(p->state[i].gradient) && accumulates_itself(&u, p->state[i].gradient);
+        direct[i] = has_tensor(p->state[i].gradient) && accumulates_itself(&u, p->state[i].gradient, gradients);
     for (uint32_t i = 0; i < p->nstate; i++) {
         State *s = &p->state[i];
         if (!has_tensor(s->gradient))

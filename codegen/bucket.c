@@ -9,6 +9,7 @@
 #include "codegen/pass.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -37,6 +38,14 @@ typedef struct Buckets {
 
 typedef struct Ready { uint32_t state, at; } Ready;  /* at: the last instruction that writes its gradient */
 
+static int by_readiness(const void *x, const void *y)
+{
+    const Ready *a = x, *b = y;
+    if (a->at != b->at)
+        return a->at < b->at ? -1 : 1;
+    return (a->state > b->state) - (a->state < b->state);
+}
+
 /* Trained weights in order of readiness, then of declaration. */
 static Ready *readiness(const Program *p, Arena *scratch, uint32_t *n)
 {
@@ -47,15 +56,10 @@ static Ready *readiness(const Program *p, Arena *scratch, uint32_t *n)
                 last[buffer_of(p, p->instr[i].out[k]).i] = i;
     Ready *r = NEWN(scratch, Ready, p->nstate + 1);
     *n = 0;
-    for (uint32_t s = 0; s < p->nstate; s++) {
-        if (!has_tensor(p->state[s].gradient))
-            continue;
-        Ready x = {s, last[buffer_of(p, p->state[s].gradient).i]};
-        uint32_t k = (*n)++;
-        for (; k > 0 && r[k - 1].at > x.at; k--)
-            r[k] = r[k - 1];
-        r[k] = x;
-    }
+    for (uint32_t s = 0; s < p->nstate; s++)
+        if (has_tensor(p->state[s].gradient))
+            r[(*n)++] = (Ready){s, last[buffer_of(p, p->state[s].gradient).i]};
+    qsort(r, *n, sizeof *r, by_readiness);
     return r;
 }
 
@@ -123,7 +127,8 @@ static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype,
     return code_own(p, t, cls);
 }
 
-/* Where what lies on a buffer is to lie: `at` bytes further on in `into`. */
+/* Where what lies on a buffer is to lie: `at` bytes further on in `into`.  All moves
+ * are noted first and made in one walk over the tensors. */
 typedef struct Move { BufferId into; int64_t at; bool moves; } Move;
 
 static void move_tensors(Program *p, const Move *of, uint32_t nbuffer)
@@ -145,14 +150,13 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
     return program_add_tensor(p, t);
 }
 
-static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
+static void lay_out(Program *p, Bucket *b, uint32_t index, Move *of)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
     b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, b->elements, ROLE_WEIGHT);
     b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, b->elements, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
         b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, b->elements, ROLE_STEP);
-    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
@@ -162,11 +166,10 @@ static void lay_out(Program *p, Bucket *b, uint32_t index, Arena *scratch)
             s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
         at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->kind.dtype);
     }
-    move_tensors(p, of, p->nbuffer);
 }
 
 /* Weights that no optimizer touches: frozen, unused, or of an inference model. */
-static void lay_out_frozen(Program *p, Arena *scratch)
+static void lay_out_frozen(Program *p, Move *of)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < p->nstate; i++)
@@ -176,7 +179,6 @@ static void lay_out_frozen(Program *p, Arena *scratch)
         return;
     const char *name = has_tensor(p->loss) ? "frozen.weights" : "weights";
     BufferId b = program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_weights, .bytes = align_up(bytes, BUFFER_ALIGN), .slots = 1});
-    Move *of = NEWN(scratch, Move, p->nbuffer);
     int64_t at = 0;
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
@@ -186,7 +188,6 @@ static void lay_out_frozen(Program *p, Arena *scratch)
         of[w->buffer.i] = (Move){b, at, true};
         at += padded(w) * dtype_bytes(w->dtype);
     }
-    move_tensors(p, of, p->nbuffer);
 }
 
 /* ---- the update procedure ---- */
@@ -317,14 +318,17 @@ void bucket(Lowering *lw)
     Program *p = lw->p;
     Arena *scratch = lw->scratch;
     Buckets bs = {.lw = lw, .p = p, .scratch = scratch};
+    uint32_t nbuffer = p->nbuffer;                   /* what moves is on those of before */
+    Move *of = NEWN(scratch, Move, nbuffer + 1);
     fill(&bs, lw->plan->bucket);
     for (uint32_t i = 0; i < bs.nbucket; i++) {
         Bucket *b = &bs.bucket[i];
         b->nmoment = moments(&p->optimizer);
         b->moment[0] = b->moment[1] = NO_TENSOR;
-        lay_out(p, b, i, scratch);
+        lay_out(p, b, i, of);
     }
-    lay_out_frozen(p, scratch);
+    lay_out_frozen(p, of);
+    move_tensors(p, of, nbuffer);
     if (bs.nbucket > 0)
         add_update(&bs);
     code_sweep(p, scratch);

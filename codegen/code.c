@@ -3,6 +3,7 @@
 #include "codegen/pass.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- procedures and single instructions ---- */
@@ -27,6 +28,18 @@ Attr *instr_set(Instr *in, const char *name)
     return &in->attr[i];
 }
 
+void instr_clear(Instr *in)
+{
+    in->narg = in->nout = 0;
+    memset(in->arg_factor, NO_FACTOR, sizeof in->arg_factor);
+    memset(in->out_factor, NO_FACTOR, sizeof in->out_factor);
+    for (int i = 0; i < MAX_ARGS; i++)
+        in->arg[i] = NO_TENSOR;
+    for (int i = 0; i < MAX_OUTS; i++)
+        in->out[i] = NO_TENSOR;
+    in->workspace = NO_TENSOR;
+}
+
 int64_t align_up(int64_t bytes, int64_t to)
 {
     return (bytes + to - 1) / to * to;
@@ -49,13 +62,8 @@ TensorId code_own(Program *p, Tensor t, BufferClass cls)
 
 Instr instr_new(OpKind op, const char *path)
 {
-    Instr in = {.op = op, .path = path, .key = path, .workspace = NO_TENSOR};
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
+    Instr in = {.op = op, .path = path, .key = path};
+    instr_clear(&in);
     OpSpec defaults = op_spec(op, PHASE_FORWARD, path, NOWHERE);
     memcpy(in.attr, defaults.attr, sizeof in.attr);
     return in;
@@ -110,38 +118,44 @@ static uint32_t proc_make(Program *p, ProcKind kind)
     return i;
 }
 
-/* Stable order of insertions by place; lists are short and nearly sorted. */
-static void sort_insertions(Insertion *v, uint32_t n)
+/* Insertions in order of place, ties in the order given. */
+typedef struct Place { uint32_t before, given; } Place;
+
+static int by_place(const void *x, const void *y)
 {
-    for (uint32_t i = 1; i < n; i++) {
-        Insertion x = v[i];
-        uint32_t k = i;
-        for (; k > 0 && v[k - 1].before > x.before; k--)
-            v[k] = v[k - 1];
-        v[k] = x;
-    }
+    const Place *a = x, *b = y;
+    if (a->before != b->before)
+        return a->before < b->before ? -1 : 1;
+    return (a->given > b->given) - (a->given < b->given);
+}
+
+static Place *sort_insertions(Arena *scratch, const Insertion *given, uint32_t n)
+{
+    Place *v = NEWN(scratch, Place, n);
+    for (uint32_t i = 0; i < n; i++)
+        v[i] = (Place){given[i].before, i};
+    qsort(v, n, sizeof *v, by_place);
+    return v;
 }
 
 void code_insert(Program *p, Arena *scratch, const Insertion *given, uint32_t n)
 {
     if (n == 0)
         return;
-    Insertion *v = NEWN(scratch, Insertion, n);
-    memcpy(v, given, sizeof *v * n);
-    sort_insertions(v, n);
+    Place *v = sort_insertions(scratch, given, n);
     uint32_t *grown = NEWN(scratch, uint32_t, PROCS);
     for (uint32_t i = 0; i < n; i++) {
-        grown[v[i].proc]++;
-        (void)proc_make(p, v[i].proc);
+        grown[given[i].proc]++;
+        (void)proc_make(p, given[i].proc);
     }
     uint32_t old = p->ninstr;
     for (uint32_t i = 0; i < n; i++)
-        program_add_instr(p, v[i].instr);
+        program_add_instr(p, given[i].instr);
     for (uint32_t to = old + n, from = old, left = n; left > 0;) {
         if (from > v[left - 1].before)
             p->instr[--to] = p->instr[--from];
         else
-            p->instr[--to] = v[--left].instr;
+            p->instr[--to] = given[v[--left].given].instr;
     }
     uint32_t shift = 0;
     for (uint32_t i = 0; i < p->nproc; i++) {

@@ -45,17 +45,11 @@ static bool unchanged(const Uses *u, TensorId t, uint32_t from, uint32_t to)
 static Instr fused_like(const Instr *like, OpKind op)
 {
     Instr in = *like;
+    instr_clear(&in);
     in.op = op;
-    in.narg = in.nout = 0;
     in.acc = ACC_NO;
     in.acc_out = 0;
     memset(in.attr, 0, sizeof in.attr);
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
     return in;
 }
 

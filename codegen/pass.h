@@ -90,6 +90,8 @@ Proc *proc_find(const Program *, ProcKind);          /* NULL: the program has no
 bool  proc_has(const Proc *, uint32_t instr);
 bool  same_procedure(const Program *, uint32_t a, uint32_t b);
 Attr *instr_set(Instr *, const char *name);          /* the attribute, to be written */
+/* No tensors, and no factors of any. */
+void  instr_clear(Instr *);
 /* A tensor alone on a new buffer, which has the tensor's path for a name. */
 TensorId code_own(Program *, Tensor, BufferClass);
 int64_t  align_up(int64_t bytes, int64_t to);
@@ -123,9 +125,12 @@ void     uses_merge(Uses *, BufferId from, BufferId into);   /* all tensors of `
 /* Whether only instructions read it, within one call: it may be changed or given away. */
 bool     uses_free(const Uses *, BufferId);
 uint32_t uses_reads(const Uses *, BufferId);         /* instructions that read it */
-/* The first one after `after` (NOTHING: from the start) that reads, or writes. */
+/* Where in the buffer's list the instructions from `instr` on stand. */
+uint32_t uses_from(const Uses *, BufferId, uint32_t instr);
+/* The first one after `after` (NOTHING: from the start) that reads. */
 uint32_t uses_next_read(const Uses *, BufferId, uint32_t after);
 uint32_t uses_writer(const Uses *, BufferId);        /* first; NOTHING: given from outside */
+uint32_t uses_last_write(const Uses *, BufferId, uint32_t before);
 uint32_t uses_last(const Uses *, BufferId);          /* last read or write */
 /* Remove what computes nothing that is read or kept; results past the first that
  * nobody reads become NO_TENSOR. */

@@ -73,11 +73,10 @@ Instr instr_from_op(const Lowering *lw, OpId o)
 {
     const Op *op = op_of(lw->g, o);
     uint8_t cut = lw->micro.cut[o.i];
-    Instr in = {.op = op->kind, .path = op->path, .key = op->key, .narg = op->narg, .nout = op->nout, .nfactor = op->nfactor, .workspace = NO_TENSOR};
-    for (int i = 0; i < MAX_ARGS; i++)
-        in.arg[i] = NO_TENSOR;
-    for (int i = 0; i < MAX_OUTS; i++)
-        in.out[i] = NO_TENSOR;
+    Instr in = {.op = op->kind, .path = op->path, .key = op->key, .nfactor = op->nfactor};
+    instr_clear(&in);
+    in.narg = op->narg;
+    in.nout = op->nout;
     for (uint8_t f = 0; f < op->nfactor; f++) {
         in.extent[f] = layout_extent(&lw->layout, o, f) / (f == cut ? lw->micro.count : 1);
         in.role[f] = op->factor[f].role;

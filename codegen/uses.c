@@ -82,11 +82,25 @@ uint32_t uses_reads(const Uses *u, BufferId b)
     return n;
 }
 
+uint32_t uses_from(const Uses *u, BufferId b, uint32_t instr)
+{
+    const UseList *l = &u->of[b.i];
+    uint32_t lo = 0, hi = l->ninstr;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (l->instr[mid] < instr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 uint32_t uses_next_read(const Uses *u, BufferId b, uint32_t after)
 {
-    for (uint32_t k = 0; k < u->of[b.i].ninstr; k++) {
+    for (uint32_t k = after == NOTHING ? 0 : uses_from(u, b, after + 1); k < u->of[b.i].ninstr; k++) {
         uint32_t i = u->of[b.i].instr[k];
-        if ((after == NOTHING || i > after) && live(u, i) && instr_reads(u->p, &u->p->instr[i], b))
+        if (live(u, i) && instr_reads(u->p, &u->p->instr[i], b))
             return i;
     }
     return NOTHING;
@@ -95,6 +109,16 @@ uint32_t uses_next_read(const Uses *u, BufferId b, uint32_t after)
 uint32_t uses_writer(const Uses *u, BufferId b)
 {
     for (uint32_t k = 0; k < u->of[b.i].ninstr; k++) {
+        uint32_t i = u->of[b.i].instr[k];
+        if (live(u, i) && instr_writes(u->p, &u->p->instr[i], b))
+            return i;
+    }
+    return NOTHING;
+}
+
+uint32_t uses_last_write(const Uses *u, BufferId b, uint32_t before)
+{
+    for (uint32_t k = uses_from(u, b, before); k-- > 0;) {
         uint32_t i = u->of[b.i].instr[k];
         if (live(u, i) && instr_writes(u->p, &u->p->instr[i], b))
             return i;

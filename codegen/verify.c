@@ -37,11 +37,6 @@ static void check_procs(Verify *v)
 
 /* ---- gradients ---- */
 
-static bool overlaps(const Tensor *a, const Tensor *b)
-{
-    return a->buffer.i == b->buffer.i && a->at < b->at + tensor_bytes(b) && b->at < a->at + tensor_bytes(a);
-}
-
 static Accumulate accumulation(const Instr *in, int k)
 {
     return in->acc_out >> k & 1 ? in->acc : ACC_NO;
@@ -49,23 +44,29 @@ static Accumulate accumulation(const Instr *in, int k)
 
 /* The first writer of an accumulator starts it anew in the first micro-batch, the
  * others add, all in backward, and nothing reads it there. */
-static void check_access(Verify *v, uint32_t i, TensorId t, bool writes, Accumulate acc, uint32_t *writers)
+static void check_write(Verify *v, uint32_t i, const State *st, bool backward, Accumulate acc, uint32_t *writers)
+{
+    if (!backward || acc != (*writers == 0 ? ACC_AFTER_FIRST : ACC_YES))
+        broken(v, "gradient of '%s': instruction %u writes it out of turn", st->path, i);
+    (*writers)++;
+}
+
+/* `acc`: of a write. */
+static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorId t, bool writes, Accumulate acc, uint32_t *writers)
 {
     const Program *p = v->p;
     if (!has_tensor(t) || p->buffer[buffer_of(p, t).i].cls != CLASS_gradients)
         return;
     bool backward = proc_has(proc_find(p, PROC_backward), i);
-    for (uint32_t s = 0; s < p->nstate; s++) {
-        const State *st = &p->state[s];
-        if (!has_tensor(st->gradient) || !overlaps(&p->tensor[t.i], &p->tensor[st->gradient.i]))
-            continue;
-        if (!writes && backward)
-            broken(v, "gradient of '%s' is read by instruction %u before it is complete", st->path, i);
-        if (!writes)
-            continue;
-        if (!backward || acc != (writers[s] == 0 ? ACC_AFTER_FIRST : ACC_YES))
-            broken(v, "gradient of '%s': instruction %u writes it out of turn", st->path, i);
-        writers[s]++;
+    if (!writes && !backward)
+        return;
+    const Tensor *x = &p->tensor[t.i];
+    for (uint32_t k = gradients_first(g, x); k < g->n; k = gradients_next(g, x, k)) {
+        uint32_t s = g->place[k].state;
+        if (writes)
+            check_write(v, i, &p->state[s], backward, acc, &writers[s]);
+        else
+            broken(v, "gradient of '%s' is read by instruction %u before it is complete", p->state[s].path, i);
     }
 }
 
@@ -74,12 +75,13 @@ static void check_gradients(Verify *v)
     const Program *p = v->p;
     Arena *scratch = arena_new("scratch");
     uint32_t *writers = NEWN(scratch, uint32_t, p->nstate + 1);
+    GradientPlaces g = gradient_places(p, scratch);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
         for (int a = 0; a < in->narg; a++)
-            check_access(v, i, in->arg[a], false, ACC_NO, writers);
+            check_access(v, &g, i, in->arg[a], false, ACC_NO, writers);
         for (int k = 0; k < in->nout; k++)
-            check_access(v, i, in->out[k], true, accumulation(in, k), writers);
+            check_access(v, &g, i, in->out[k], true, accumulation(in, k), writers);
     }
     for (uint32_t s = 0; s < p->nstate; s++)
         if (has_tensor(p->state[s].gradient) && writers[s] == 0)

@@ -206,7 +206,7 @@ Status read_source(Diags *ds, const char *path, Source **out)
         fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(reason));
         return status_unopened(reason);
     }
-    const char *real = standard_input ? NULL : resolve(ds->arena, path);
+    const char *real = standard_input ? path : resolve(ds->arena, path);
     *out = add_source(ds, standard_input ? "<stdin>" : path, real, text, bytes, NOWHERE);
     return OK;
 }

@@ -38,22 +38,11 @@ static Diag *fail_text(Elab *e, Span at, const char *text)
     return e->open;
 }
 
-static const char *format(Elab *e, const char *fmt, va_list ap)
-{
-    va_list again;
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    char *text = arena_alloc(e->arena, (size_t)n + 1);
-    vsnprintf(text, (size_t)n + 1, fmt, again);
-    va_end(again);
-    return text;
-}
-
 Diag *fail(Elab *e, Span at, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = format(e, fmt, ap);
+    const char *text = arena_vprintf(e->arena, fmt, ap);
     va_end(ap);
     return fail_text(e, at, text);
 }
@@ -62,7 +51,7 @@ Diag *fail_stop(Elab *e, Span at, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = format(e, fmt, ap);
+    const char *text = arena_vprintf(e->arena, fmt, ap);
     va_end(ap);
     Diag *d = fail_text(e, at, text);
     e->stopped = true;

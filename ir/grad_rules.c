@@ -47,6 +47,15 @@ static void back_with(Grad *c, OpKind kind, bool result)
     grad_emit_for(c, &s, 0);
 }
 
+/* The same with the forward op's attribute. */
+static void back_along_with(Grad *c, OpKind kind, const char *attr)
+{
+    OpSpec s = grad_op(c, kind, NULL);
+    grad_copy_attr(c, &s, attr);
+    add_dy(c, &s);
+    grad_emit_for(c, &s, 0);
+}
+
 static OpSpec with_attr(OpSpec s, const char *name, Attr a)
 {
     s.attr[op_attr_index(s.kind, name)] = a;
@@ -185,7 +194,16 @@ static void grad_mul(Grad *c)
     }
 }
 
-/* z = x / y: dx = dy / y, d(y) = -dy z / y. */
+/* z = .. / y, y being argument `arg`: d(y) = -dy z / y. */
+static void back_to_divisor(Grad *c, int arg)
+{
+    const Op *op = &c->op;
+    ValueId d = step(c, OP_mul, step_name(c, arg, "mul"), grad_out(c, 0), op->out[0], op->out_factor[0]);
+    d = step(c, OP_div, step_name(c, arg, "div"), d, op->arg[arg], op->arg_factor[arg]);
+    grad_give_summed(c, arg, scaled(c, step_name(c, arg, "minus"), d, -1.0), op->out_factor[0]);
+}
+
+/* z = x / y: dx = dy / y. */
 static void grad_div(Grad *c)
 {
     const Op *op = &c->op;
@@ -193,19 +211,13 @@ static void grad_div(Grad *c)
         ValueId d = step(c, OP_div, step_name(c, 0, "div"), grad_out(c, 0), op->arg[1], op->arg_factor[1]);
         grad_give_summed(c, 0, d, op->out_factor[0]);
     }
-    if (!grad_needs(c, 1))
-        return;
-    ValueId d = step(c, OP_mul, step_name(c, 1, "mul"), grad_out(c, 0), op->out[0], op->out_factor[0]);
-    d = step(c, OP_div, step_name(c, 1, "div"), d, op->arg[1], op->arg_factor[1]);
-    grad_give_summed(c, 1, scaled(c, step_name(c, 1, "minus"), d, -1.0), op->out_factor[0]);
+    if (grad_needs(c, 1))
+        back_to_divisor(c, 1);
 }
 
 static void grad_scale(Grad *c)
 {
-    OpSpec s = grad_op(c, OP_scale, NULL);
-    grad_copy_attr(c, &s, "by");
-    add_dy(c, &s);
-    grad_emit_for(c, &s, 0);
+    back_along_with(c, OP_scale, "by");
 }
 
 static void grad_shift(Grad *c)
@@ -213,22 +225,15 @@ static void grad_shift(Grad *c)
     grad_give_summed(c, 0, grad_out(c, 0), c->op.out_factor[0]);
 }
 
-/* z = by / x: dx = -dy z / x. */
 static void grad_reciprocal(Grad *c)
 {
-    const Op *op = &c->op;
-    ValueId d = step(c, OP_mul, step_name(c, 0, "mul"), grad_out(c, 0), op->out[0], op->out_factor[0]);
-    d = step(c, OP_div, step_name(c, 0, "div"), d, op->arg[0], op->arg_factor[0]);
-    grad_give_summed(c, 0, scaled(c, step_name(c, 0, "minus"), d, -1.0), op->out_factor[0]);
+    back_to_divisor(c, 0);
 }
 
 /* With `mean` both divide by the number of elements that are summed or made. */
 static void grad_reduce(Grad *c)
 {
-    OpSpec s = grad_op(c, c->op.kind == OP_reduce ? OP_expand : OP_reduce, NULL);
-    grad_copy_attr(c, &s, "mean");
-    add_dy(c, &s);
-    grad_emit_for(c, &s, 0);
+    back_along_with(c, c->op.kind == OP_reduce ? OP_expand : OP_reduce, "mean");
 }
 
 static void grad_expand(Grad *c)
@@ -343,10 +348,7 @@ static void grad_cast(Grad *c)
 /* The same mask again: same key, same p. */
 static void grad_dropout(Grad *c)
 {
-    OpSpec s = grad_op(c, OP_dropout, NULL);
-    grad_copy_attr(c, &s, "p");
-    add_dy(c, &s);
-    grad_emit_for(c, &s, 0);
+    back_along_with(c, OP_dropout, "p");
 }
 
 static void grad_gelu(Grad *c)

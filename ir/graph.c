@@ -73,18 +73,28 @@ int64_t graph_parameters(const Graph *g)
 
 /* ---- attributes ---- */
 
+bool attr_word(const char *text, Attr *out)
+{
+    DType t = dtype_find(text, (int)strlen(text));
+    if (strcmp(text, "none") == 0)
+        *out = (Attr){ATTR_NONE, 0, 0};
+    else if (strcmp(text, "auto") == 0)
+        *out = (Attr){ATTR_AUTO, 0, 0};
+    else if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+        *out = ATTR_B(*text == 't');
+    else if (t != DTYPES)
+        *out = ATTR_T(t);
+    else
+        return false;
+    return true;
+}
+
 /* A default of a signature: a word of the language or a number. */
 static Attr parse_attr(const char *text)
 {
-    if (!text || strcmp(text, "none") == 0)
-        return (Attr){ATTR_NONE, 0, 0};
-    if (strcmp(text, "auto") == 0)
-        return (Attr){ATTR_AUTO, 0, 0};
-    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
-        return ATTR_B(*text == 't');
-    DType t = dtype_find(text, (int)strlen(text));
-    if (t != DTYPES)
-        return ATTR_T(t);
+    Attr a;
+    if (attr_word(text ? text : "none", &a))
+        return a;
     char *end;
     if (!strpbrk(text, ".eE"))
         return ATTR_I(strtoll(text, &end, 10));

@@ -186,6 +186,8 @@ int         op_attr_index(OpKind, const char *name);  /* -1: no such attribute *
 #define ATTR_F(v) ((Attr){ATTR_REAL, 0, (v)})
 #define ATTR_B(v) ((Attr){ATTR_BOOL, (v), 0})
 #define ATTR_T(v) ((Attr){ATTR_DTYPE, (v), 0})
+/* none, auto, true, false or a dtype; false: the text is no such word. */
+bool        attr_word(const char *text, Attr *out);
 
 /* ---- passes over a Graph ---- */
 

@@ -35,6 +35,16 @@ uint32_t program_add_instr(Program *p, Instr in)
     return p->ninstr - 1;
 }
 
+const char *buffer_class_text(BufferClass c)
+{
+    static const char *const text[] = {
+#define X(name, text) text,
+        BUFFER_CLASS_LIST(X)
+#undef X
+    };
+    return text[c];
+}
+
 int64_t tensor_elements(const Tensor *t)
 {
     int64_t n = 1;

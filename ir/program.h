@@ -42,6 +42,8 @@ typedef enum BufferClass {
     CLASSES
 } BufferClass;
 
+const char *buffer_class_text(BufferClass);          /* as in the list above */
+
 typedef enum MapPart { PART_PRIVATE, PART_SHARED } MapPart;   /* shared: peers read it */
 
 enum { BUFFER_ALIGN = 64, PAD_ELEMENTS = 64 };       /* bytes; elements a flat tensor is padded to */
@@ -169,6 +171,19 @@ int64_t tensor_bytes(const Tensor *);
 double  instr_flops(const Instr *, const Program *);
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
 const Attr *instr_attr(const Instr *, const char *name);
+
+/* Where the states' gradients lie, in order of buffer and place. */
+typedef struct GradientPlace {
+    BufferId buffer;
+    int64_t  from, to, reach;         /* bytes of the buffer; reach: the largest `to` so far in it */
+    uint32_t state;
+} GradientPlace;
+typedef struct GradientPlaces { GradientPlace *place; uint32_t n; } GradientPlaces;
+
+GradientPlaces gradient_places(const Program *, Arena *);
+/* The first place that shares bytes with a tensor, and the one after place i; n: none. */
+uint32_t gradients_first(const GradientPlaces *, const Tensor *);
+uint32_t gradients_next(const GradientPlaces *, const Tensor *, uint32_t i);
 
 /* The verifier: shapes agree at every edge, every read has an earlier write, no
  * two live buffers overlap, every gradient is accumulated once per micro-batch,

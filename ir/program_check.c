@@ -3,8 +3,6 @@
  *
  * A program whose map is empty has no offsets yet (the passes before the memory
  * map): lifetimes and places are then not looked at. */
-#include <string.h>
-
 #include "ir/program_check.h"
 
 bool program_is_mapped(const Program *p)
@@ -30,26 +28,69 @@ static void check_buffer(Checker *k, const Program *p, const Buffer *b)
                (long long)(b->bytes * b->slots), (long long)p->map_bytes[b->part]);
 }
 
-static bool live_together(const Buffer *a, const Buffer *b)
+int64_t map_address(const Program *p, const Buffer *b)
 {
-    return a->first < 0 || b->first < 0 || (a->first <= b->last && b->first <= a->last);
+    return (b->part == PART_SHARED ? p->map_bytes[PART_PRIVATE] : 0) + b->offset;
 }
 
-bool buffers_meet(const Buffer *a, const Buffer *b)
+/* Numbers of buffers in lists by an instruction: where their lives begin, or end. */
+typedef struct Lives { uint32_t *head, *next; } Lives;
+enum { NO_BUFFER_LEFT = UINT32_MAX };
+
+static Lives lives_new(Arena *a, const Program *p)
 {
-    return a->part == b->part && a->offset < b->offset + b->bytes * b->slots &&
-        b->offset < a->offset + a->bytes * a->slots;
+    Lives l = {NEWN(a, uint32_t, p->ninstr + 1), NEWN(a, uint32_t, p->nbuffer + 1)};
+    for (uint32_t i = 0; i <= p->ninstr; i++)
+        l.head[i] = NO_BUFFER_LEFT;
+    return l;
 }
 
+static void lives_add(Lives *l, int32_t at, uint32_t buffer)
+{
+    l->next[buffer] = l->head[at];
+    l->head[at] = buffer;
+}
+
+/* A buffer comes to life: nobody may hold its bytes.  The holder of a buffer's
+ * bytes is its number + 1. */
+static void begin_life(Checker *k, const Program *p, ByteMap *map, uint32_t buffer)
+{
+    uint32_t other = bytemap_other(map, buffer, NOBODY);
+    if (other != NOBODY) {
+        const Buffer *a = &p->buffer[other - 1], *b = &p->buffer[buffer];
+        broken(k, "buffers '%s' (%lld) and '%s' (%lld) overlap while both live", a->name, (long long)a->offset, b->name,
+               (long long)b->offset);
+    }
+    bytemap_take(map, buffer, buffer + 1);
+}
+
+/* What lives always first, then instruction by instruction. */
 static void check_overlaps(Checker *k, const Program *p)
 {
-    for (uint32_t i = 0; i < p->nbuffer && program_is_mapped(p); i++)
-        for (uint32_t j = 0; j < i; j++) {
-            const Buffer *a = &p->buffer[j], *b = &p->buffer[i];
-            if (buffers_meet(a, b) && live_together(a, b))
-                broken(k, "buffers '%s' (%lld) and '%s' (%lld) overlap while both live", a->name,
-                       (long long)a->offset, b->name, (long long)b->offset);
+    Arena *scratch = arena_new("scratch");
+    ByteRange *range = NEWN(scratch, ByteRange, p->nbuffer + 1);
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        const Buffer *b = &p->buffer[i];
+        range[i] = (ByteRange){map_address(p, b), map_address(p, b) + b->bytes * b->slots};
+    }
+    ByteMap map = bytemap_new(scratch, range, p->nbuffer);
+    Lives first = lives_new(scratch, p), last = lives_new(scratch, p);
+    for (uint32_t i = p->nbuffer; i-- > 0;) {
+        const Buffer *b = &p->buffer[i];
+        if (b->first < 0) {
+            begin_life(k, p, &map, i);
+            continue;
         }
+        lives_add(&first, b->first, i);
+        lives_add(&last, b->last, i);
+    }
+    for (uint32_t at = 0; at < p->ninstr; at++) {
+        for (uint32_t b = first.head[at]; b != NO_BUFFER_LEFT; b = first.next[b])
+            begin_life(k, p, &map, b);
+        for (uint32_t b = last.head[at]; b != NO_BUFFER_LEFT; b = last.next[b])
+            bytemap_take(&map, b, NOBODY);
+    }
+    arena_free(scratch);
 }
 
 /* ---- tensors ---- */
@@ -222,7 +263,8 @@ int program_check(const Program *p, FILE *err)
         check_tensor(&k, p, i);
     if (k.broken)
         return k.broken;
-    check_overlaps(&k, p);
+    if (program_is_mapped(p))
+        check_overlaps(&k, p);
     for (uint32_t i = 0; i < p->ninstr; i++)
         check_instr((At){&k, p, &p->instr[i], i});
     check_order(&k, p);

@@ -1,103 +1,67 @@
 /* The verifier's second half: the calls of a step, replayed without numbers.
  *
- * For each slot of each buffer a list of the byte ranges that hold what was
- * written is kept.  Reading a tensor needs its whole range; writing one adds it,
- * and takes it from every other buffer that lies on the same bytes of the map.
- * What one micro-batch wrote into a buffer of values is nothing to another.  So one
- * walk proves that every read has an earlier write, that nothing in between
- * has overwritten it, and that each gradient is accumulated in every micro-batch.
+ * Every byte of the map has a holder: the slot of the buffer that wrote it last.
+ * Reading a tensor needs all its bytes to be held by its own slot; writing one takes
+ * them from whoever lies on the same bytes of the map.  What one micro-batch wrote
+ * into a buffer of values is nothing to another, so with each micro-batch such a slot
+ * is a new holder.  One walk proves that every read has an earlier write, that nothing
+ * in between has overwritten it, and that each gradient is accumulated in every
+ * micro-batch.
  *
  * Micro-batches between the second and the last do what the second does, so only
  * those three are replayed: the cost does not grow with their number. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "ir/program_check.h"
 
-typedef struct Range { int64_t from, to; } Range;
-typedef struct Ranges { Range *r; uint32_t n, micro; } Ranges;  /* sorted, apart from each other; who wrote */
+typedef struct Slot { uint32_t holder, micro; } Slot;        /* as whom it writes now; since which micro-batch */
 
 typedef struct Replay {
     const Program *p;
     Checker       *k;
     Arena         *arena;
-    uint32_t      *slot0;             /* by buffer: its first entry in `held` */
-    Ranges        *held;              /* by slot */
-    uint32_t     **meets, *nmeets;    /* by buffer: others that share bytes of the map */
+    Slot          *slot_of;           /* by buffer and slot */
+    uint32_t      *slot0;             /* by buffer, and one more: its first entry in `slot_of` */
+    uint32_t      *range0;            /* by tensor: its first range, one a slot, in `map` */
+    ByteMap        map;
+    uint32_t       holders;           /* so far */
+    GradientPlaces gradients;
     bool          *written;           /* by state: its gradient, in the micro-batch being replayed */
     uint32_t       micro, slot;       /* of the call being replayed */
 } Replay;
 
-/* ---- byte ranges ---- */
+/* ---- slots ---- */
 
-static bool holds(const Ranges *s, Range x)
+/* Inputs have a slot per micro-batch: those of the micro-batches that are replayed count. */
+enum { MICRO_REPLAYED = 3 };
+
+static uint32_t slots_of(const Buffer *b)
 {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->r[i].from <= x.from && x.to <= s->r[i].to)
-            return true;
-    return x.from == x.to;
+    return b->by_micro && b->slots > MICRO_REPLAYED ? MICRO_REPLAYED : b->slots;
 }
 
-static void append(Replay *rp, Ranges *s, Range x)
+static int64_t slot_offset(const Buffer *b, uint32_t slot)
 {
-    if (x.from < x.to)
-        PUSH(rp->arena, s->r, s->n, x);
+    bool last = b->by_micro && slot + 1 == MICRO_REPLAYED;
+    return b->bytes * (int64_t)(last ? b->slots - 1 : slot);
 }
 
-static void take_range(Replay *rp, Ranges *s, Range x)
+/* The one that the call being replayed uses. */
+static uint32_t slot_now(const Replay *rp, const Buffer *b)
 {
-    bool touched = false;
-    for (uint32_t i = 0; i < s->n; i++)
-        touched |= s->r[i].from < x.to && x.from < s->r[i].to;
-    if (!touched)
-        return;
-    Ranges left = {0};
-    for (uint32_t i = 0; i < s->n; i++) {
-        Range r = s->r[i];
-        append(rp, &left, (Range){r.from, r.to < x.from ? r.to : x.from});
-        append(rp, &left, (Range){r.from > x.to ? r.from : x.to, r.to});
-    }
-    left.micro = s->micro;
-    *s = left;
+    uint32_t last = MICRO_REPLAYED - 1, slot = !b->by_micro ? rp->slot : rp->micro < last ? rp->micro : last;
+    return slot < slots_of(b) ? slot : 0;
 }
 
-static void add_range(Replay *rp, Ranges *s, Range x)
+static Slot *slot_at(const Replay *rp, const Tensor *t)
 {
-    if (holds(s, x))
-        return;
-    Ranges all = {0};
-    uint32_t i = 0;
-    for (; i < s->n && s->r[i].to < x.from; i++)
-        append(rp, &all, s->r[i]);
-    for (; i < s->n && s->r[i].from <= x.to; i++) {
-        x.from = s->r[i].from < x.from ? s->r[i].from : x.from;
-        x.to = s->r[i].to > x.to ? s->r[i].to : x.to;
-    }
-    append(rp, &all, x);
-    for (; i < s->n; i++)
-        append(rp, &all, s->r[i]);
-    all.micro = s->micro;
-    *s = all;
+    return &rp->slot_of[rp->slot0[t->buffer.i] + slot_now(rp, &rp->p->buffer[t->buffer.i])];
+}
+
+static uint32_t range_at(const Replay *rp, TensorId id)
+{
+    return rp->range0[id.i] + slot_now(rp, &rp->p->buffer[rp->p->tensor[id.i].buffer.i]);
 }
 
 /* ---- reads and writes ---- */
-
-static uint32_t slot_of(const Replay *rp, const Buffer *b)
-{
-    uint32_t slot = b->by_micro ? rp->micro : rp->slot;
-    return slot < b->slots ? slot : 0;
-}
-
-static Range range_of(const Tensor *t)
-{
-    return (Range){t->at, t->at + tensor_bytes(t)};
-}
-
-static Ranges *held_by(const Replay *rp, const Tensor *t)
-{
-    const Buffer *b = &rp->p->buffer[t->buffer.i];
-    return &rp->held[rp->slot0[t->buffer.i] + slot_of(rp, b)];
-}
 
 /* Values of one micro-batch, not kept from one to the next. */
 static bool by_micro(BufferClass c)
@@ -105,52 +69,39 @@ static bool by_micro(BufferClass c)
     return c == CLASS_saved || c == CLASS_working || c == CLASS_workspace;
 }
 
+/* Whether what was written to the tensor is still there. */
+static bool holds(const Replay *rp, TensorId id)
+{
+    uint32_t holder = slot_at(rp, &rp->p->tensor[id.i])->holder;
+    return bytemap_other(&rp->map, range_at(rp, id), holder) == holder;
+}
+
 static void read_tensor(Replay *rp, uint32_t i, TensorId id)
 {
     const Tensor *t = &rp->p->tensor[id.i];
-    const Ranges *held = held_by(rp, t);
-    bool stale = by_micro(rp->p->buffer[t->buffer.i].cls) && held->micro != rp->micro;
-    if (stale || !holds(held, range_of(t)))
+    bool stale = by_micro(rp->p->buffer[t->buffer.i].cls) && slot_at(rp, t)->micro != rp->micro;
+    if (stale || !holds(rp, id))
         broken(rp->k, "instruction %u (%s) reads '%s', which nothing wrote or something overwrote", i,
                rp->p->instr[i].path, t->path);
 }
 
-/* What lies under the bytes [from, to) of the map is no longer what it was. */
-static void overwrite(Replay *rp, uint32_t other, Range x)
-{
-    const Buffer *b = &rp->p->buffer[other];
-    for (uint32_t s = 0; s < b->slots && b->bytes > 0; s++) {
-        int64_t base = b->offset + (int64_t)s * b->bytes;
-        Range part = {x.from - base, x.to - base};
-        take_range(rp, &rp->held[rp->slot0[other] + s], part);
-    }
-}
-
 static void mark_gradients(Replay *rp, const Tensor *t)
 {
-    for (uint32_t i = 0; i < rp->p->nstate; i++) {
-        if (!has_tensor(rp->p->state[i].gradient))
-            continue;
-        const Tensor *g = &rp->p->tensor[rp->p->state[i].gradient.i];
-        if (g->buffer.i == t->buffer.i && g->at < t->at + tensor_bytes(t) && t->at < g->at + tensor_bytes(g))
-            rp->written[i] = true;
-    }
+    const GradientPlaces *g = &rp->gradients;
+    for (uint32_t i = gradients_first(g, t); i < g->n; i = gradients_next(g, t, i))
+        rp->written[g->place[i].state] = true;
 }
 
 static void write_tensor(Replay *rp, TensorId id)
 {
     const Tensor *t = &rp->p->tensor[id.i];
-    const Buffer *b = &rp->p->buffer[t->buffer.i];
-    int64_t base = b->offset + (int64_t)slot_of(rp, b) * b->bytes;
-    Range x = range_of(t);
-    for (uint32_t m = 0; m < rp->nmeets[t->buffer.i]; m++)
-        overwrite(rp, rp->meets[t->buffer.i][m], (Range){base + x.from, base + x.to});
-    Ranges *held = held_by(rp, t);
-    if (by_micro(b->cls) && held->micro != rp->micro)
-        held->n = 0;
-    held->micro = rp->micro;
-    add_range(rp, held, x);
-    if (b->cls == CLASS_gradients)
+    BufferClass cls = rp->p->buffer[t->buffer.i].cls;
+    Slot *slot = slot_at(rp, t);
+    if (by_micro(cls) && slot->micro != rp->micro)
+        slot->holder = ++rp->holders;
+    slot->micro = rp->micro;
+    bytemap_take(&rp->map, range_at(rp, id), slot->holder);
+    if (cls == CLASS_gradients)
         mark_gradients(rp, t);
 }
 
@@ -228,9 +179,8 @@ static void replay_evaluation(Replay *rp)
             any = true;
         }
     for (uint32_t o = 0; any && o < p->noutput; o++) {
-        const Tensor *t = &p->tensor[p->output[o].i];
-        if (!holds(held_by(rp, t), range_of(t)))
-            broken(rp->k, "output '%s' is not there after an evaluation", t->path);
+        if (!holds(rp, p->output[o]))
+            broken(rp->k, "output '%s' is not there after an evaluation", p->tensor[p->output[o].i].path);
     }
 }
 
@@ -242,44 +192,89 @@ static bool is_given(BufferClass c)
     return c == CLASS_weights || c == CLASS_master || c == CLASS_moments || c == CLASS_inputs || c == CLASS_gradients;
 }
 
-static void find_meetings(Replay *rp)
+/* Where each buffer lies; one after the other as long as there is no map. */
+static bool find_addresses(const Program *p, int64_t *address)
 {
-    const Program *p = rp->p;
-    uint32_t n = program_is_mapped(p) ? p->nbuffer : 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t j = 0; j < i; j++)
-            if (buffers_meet(&p->buffer[i], &p->buffer[j])) {
-                PUSH(rp->arena, rp->meets[i], rp->nmeets[i], j);
-                PUSH(rp->arena, rp->meets[j], rp->nmeets[j], i);
-            }
+    int64_t at = 0, bytes;
+    for (uint32_t b = 0; b < p->nbuffer; b++) {
+        address[b] = program_is_mapped(p) ? map_address(p, &p->buffer[b]) : at;
+        if (__builtin_mul_overflow(p->buffer[b].bytes, (int64_t)p->buffer[b].slots, &bytes) || __builtin_add_overflow(at, bytes, &at))
+            return false;
+    }
+    return true;
 }
 
-enum { SLOT_LIMIT = 1 << 22 };        /* more than any program has; a damaged dump may say otherwise */
+enum { RANGE_LIMIT = 1 << 24 };       /* more than any program has; a damaged dump may say otherwise */
+
+/* Ranges of bytes that are asked about, one a slot: of buffers, then of tensors. */
+static uint64_t count_ranges(const Program *p)
+{
+    uint64_t n = 0;
+    for (uint32_t b = 0; b < p->nbuffer; b++)
+        n += slots_of(&p->buffer[b]);
+    for (uint32_t t = 0; t < p->ntensor; t++)
+        n += slots_of(&p->buffer[p->tensor[t].buffer.i]);
+    return n;
+}
+
+static uint32_t add_ranges(ByteRange *range, uint32_t n, const Buffer *b, int64_t from, int64_t bytes)
+{
+    for (uint32_t s = 0; s < slots_of(b); s++)
+        range[n++] = (ByteRange){from + slot_offset(b, s), from + slot_offset(b, s) + bytes};
+    return n;
+}
+
+/* The slot of a buffer and its range have one number, so those are first. */
+static void find_ranges(Replay *rp, const int64_t *address, ByteRange *range)
+{
+    const Program *p = rp->p;
+    uint32_t n = 0;
+    rp->slot0 = NEWN(rp->arena, uint32_t, p->nbuffer + 1);
+    rp->range0 = NEWN(rp->arena, uint32_t, p->ntensor + 1);
+    for (uint32_t b = 0; b < p->nbuffer; b++) {
+        rp->slot0[b] = n;
+        n = add_ranges(range, n, &p->buffer[b], address[b], p->buffer[b].bytes);
+    }
+    rp->slot0[p->nbuffer] = n;
+    for (uint32_t t = 0; t < p->ntensor; t++) {
+        const Tensor *x = &p->tensor[t];
+        rp->range0[t] = n;
+        n = add_ranges(range, n, &p->buffer[x->buffer.i], address[x->buffer.i] + x->at, tensor_bytes(x));
+    }
+}
+
+static void make_map(Replay *rp, const int64_t *address, uint32_t nrange)
+{
+    const Program *p = rp->p;
+    ByteRange *range = NEWN(rp->arena, ByteRange, nrange + 1);
+    find_ranges(rp, address, range);
+    rp->map = bytemap_new(rp->arena, range, nrange);
+    rp->slot_of = NEWN(rp->arena, Slot, rp->slot0[p->nbuffer] + 1);
+    rp->written = NEWN(rp->arena, bool, p->nstate + 1);
+    rp->gradients = gradient_places(p, rp->arena);
+    for (uint32_t b = 0; b < p->nbuffer; b++)
+        for (uint32_t s = rp->slot0[b]; s < rp->slot0[b + 1]; s++) {
+            rp->slot_of[s].holder = ++rp->holders;
+            if (is_given(p->buffer[b].cls))
+                bytemap_take(&rp->map, s, rp->slot_of[s].holder);
+        }
+}
 
 void program_replay(const Program *p, Checker *k)
 {
-    uint64_t slots = 0;
-    for (uint32_t b = 0; b < p->nbuffer; b++)
-        slots += p->buffer[b].slots;
-    if (slots > SLOT_LIMIT) {
-        broken(k, "%llu slots in all, more than %d", (unsigned long long)slots, SLOT_LIMIT);
+    uint64_t ranges = count_ranges(p);
+    if (ranges > RANGE_LIMIT) {
+        broken(k, "%llu tensors and buffers in all slots, more than %d", (unsigned long long)ranges, RANGE_LIMIT);
         return;
     }
     Replay rp = {.p = p, .k = k, .arena = arena_new("scratch")};
-    rp.slot0 = NEWN(rp.arena, uint32_t, p->nbuffer + 1);
-    rp.held = NEWN(rp.arena, Ranges, slots + 1);
-    rp.meets = NEWN(rp.arena, uint32_t *, p->nbuffer + 1);
-    rp.nmeets = NEWN(rp.arena, uint32_t, p->nbuffer + 1);
-    rp.written = NEWN(rp.arena, bool, p->nstate + 1);
-    uint32_t at = 0;
-    for (uint32_t b = 0; b < p->nbuffer; b++) {
-        rp.slot0[b] = at;
-        for (uint32_t s = 0; s < p->buffer[b].slots; s++, at++)
-            if (is_given(p->buffer[b].cls))
-                append(&rp, &rp.held[at], (Range){0, p->buffer[b].bytes});
+    int64_t *address = NEWN(rp.arena, int64_t, p->nbuffer + 1);
+    if (find_addresses(p, address)) {
+        make_map(&rp, address, (uint32_t)ranges);
+        replay_step(&rp);
+        replay_evaluation(&rp);
+    } else {
+        broken(k, "all buffers have more bytes than 64 bits count");
     }
-    find_meetings(&rp);
-    replay_step(&rp);
-    replay_evaluation(&rp);
     arena_free(rp.arena);
 }

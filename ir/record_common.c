@@ -156,15 +156,9 @@ void record_put_attrs(FILE *f, OpKind kind, const Attr *attr)
 
 static Attr get_attr(Records *r, const char *text)
 {
-    if (strcmp(text, "none") == 0)
-        return (Attr){ATTR_NONE, 0, 0};
-    if (strcmp(text, "auto") == 0)
-        return (Attr){ATTR_AUTO, 0, 0};
-    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
-        return ATTR_B(*text == 't');
-    DType t = dtype_find(text, (int)strlen(text));
-    if (t != DTYPES)
-        return ATTR_T(t);
+    Attr a;
+    if (attr_word(text, &a))
+        return a;
     if (!strpbrk(text, ".en"))
         return ATTR_I(record_item_int(r, "attrs", text, INT64_MIN, INT64_MAX));
     char *end;

@@ -35,18 +35,13 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, co
     int64_t excess = program_excess(p), by_class[CLASSES] = {0};
     for (uint32_t i = 0; i < p->nbuffer; i++)
         by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
-    static const char *const text[] = {
-#define X(name, text) text,
-        BUFFER_CLASS_LIST(X)
-#undef X
-    };
     Diag *e = diag_error(ds, d->microbatches_at, "model '%s' does not fit device '%s' with %lld micro-batch%s: %s too much",
                          r->graph->name, r->cluster->device[r->cluster->kind[d->device]].name, (long long)p->microbatches,
                          p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, excess));
     Text parts = text_new(ds->arena);
     for (int c = 0; c < CLASSES; c++)
         if (by_class[c])
-            text_add(&parts, "%s%s %s", parts.n ? ", " : "", text[c], text_bytes(ds->arena, by_class[c]));
+            text_add(&parts, "%s%s %s", parts.n ? ", " : "", buffer_class_text((BufferClass)c), text_bytes(ds->arena, by_class[c]));
     diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), parts.s);
     if (!d->microbatches.any && p->microbatches < graph_samples(r->graph) && !states_exceed(p))
@@ -132,26 +127,39 @@ static const char *why(const Decisions *d, int64_t m, int64_t first)
          : m == first   ? "the smallest number the rules allow fits" : "the largest micro-batch that fits";
 }
 
-static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan)
+/* A lowered try; it has an arena of its own, so that there are never more than two. */
+typedef struct Try { Arena *arena; Program *program; } Try;
+
+static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *last, Plan **plan)
 {
-    Program *p, *last = NULL;
-    int64_t batch = graph_samples(r->graph), first = next_microbatches(d, batch, 0);
-    if (!first)
-        return none_divides(ds, r, d);
-    for (int64_t m = first; m; m = next_try(d, batch, m, last)) {
+    for (int64_t m = first; m; m = next_try(d, graph_samples(r->graph), m, last->program)) {
+        Try now = {.arena = arena_new("scratch")};
         *plan = plan_with(a, r, d, m);
-        if (lower(a, ds, r, *plan, m == first, &p) != OK) {
+        if (lower(now.arena, ds, r, *plan, m == first, &now.program) != OK) {
+            arena_free(now.arena);
             if (m == first)                          /* what the first try shows is the user's mistake */
                 return ERR_REJECT;
             break;                                   /* this model cannot be cut further */
         }
-        last = p;
-        if (program_excess(p) <= 0) {
+        arena_free(last->arena);
+        *last = now;
+        if (program_excess(now.program) <= 0) {
             (*plan)->why_microbatches = why(d, m, first);
             return OK;
         }
     }
-    return nothing_fits(ds, r, last, d);
+    return nothing_fits(ds, r, last->program, d);
+}
+
+static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan)
+{
+    int64_t first = next_microbatches(d, graph_samples(r->graph), 0);
+    if (!first)
+        return none_divides(ds, r, d);
+    Try last = {NULL, NULL};
+    Status s = try_microbatches(a, ds, r, d, first, &last, plan);
+    arena_free(last.arena);
+    return s;
 }
 
 Status check_peak(Diags *ds, const Graph *g, const Cluster *cl, const Device *d)

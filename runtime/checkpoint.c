@@ -1,23 +1,20 @@
 /* Checkpoints: global tensors, and what a run must remember beside them. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/files.h"
 #include "base/text.h"
-#include "runtime/files.h"
-#include "runtime/runtime.h"
 #include "runtime/states.h"
+#include "runtime/steps.h"
 
 enum { VERSION = 1 };
-static const char *const file_names[] = {"weights.safetensors", "moments.safetensors"};
-enum { FILE_WEIGHTS, FILE_MOMENTS, NFILES };         /* in this order: the second needs a trainer */
 
 /* The tensors of one file, their data in the rank's memory. */
 static STensor *list_tensors(Arena *a, const Rank *r, int file, uint32_t *n)
@@ -55,19 +52,30 @@ static json_t *optimizer_json(const Optimizer *o)
                      "decay", decay[o->decay]);
 }
 
-static Status write_state(Arena *a, const Rank *r, const char *folder, const Progress *at, const Writer *file)
+/* What the run trains on, by name. */
+static json_t *data_json(Arena *a, const Data *d)
+{
+    uint32_t n;
+    const DataFact *fact = data_facts(a, d, &n);
+    json_t *root = json_object();
+    for (uint32_t i = 0; i < n; i++)
+        json_object_set_new(root, fact[i].name, json_string(fact[i].text));
+    return root;
+}
+
+static Status write_state(Arena *a, const Rank *r, const char *folder, const Progress *at, const SFileSum *sum)
 {
     json_t *files = json_object();
-    for (int i = 0; i < NFILES; i++)
-        json_object_set_new(files, file_names[i], json_pack("{s:I, s:o}", "bytes", (json_int_t)file[i].bytes, "xxh3", hex(file[i].hash)));
-    json_t *root = json_pack("{s:i, s:s, s:I, s:I, s:o, s:o, s:o}", "version", VERSION, "model", at->model, "step", (json_int_t)at->step,
+    for (int i = 0; i < FILE_STATE; i++)
+        json_object_set_new(files, checkpoint_file[i], json_pack("{s:I, s:o}", "bytes", (json_int_t)sum[i].bytes, "xxh3", hex(sum[i].xxh3)));
+    json_t *root = json_pack("{s:i, s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "version", VERSION, "model", at->model, "step", (json_int_t)at->step,
                              "samples", (json_int_t)at->samples, "seed", hex(at->seed), "optimizer",
-                             optimizer_json(&r->optimizer), "files", files);
+                             optimizer_json(&r->optimizer), "data", data_json(a, at->data), "files", files);
     json_object_set_new(root, "check", hex(json_hash(root)));
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     json_decref(root);
     Writer w;
-    Status s = writer_open(a, &w, arena_printf(a, "%s/state.json", folder));
+    Status s = writer_open(a, &w, arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]));
     if (s == OK) {
         writer_put(&w, text, strlen(text));
         writer_put(&w, "\n", 1);
@@ -79,86 +87,20 @@ static Status write_state(Arena *a, const Rank *r, const char *folder, const Pro
 
 /* ---- saving ---- */
 
-Status checkpoint_lock(Arena *a, const char *dir, int *fd)
-{
-    TRY(folder_make(a, dir));
-    const char *path = arena_printf(a, "%s/lock", dir);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0) {
-        fprintf(stderr, "error: cannot create '%s': %s\n", path, strerror(errno));
-        return ERR_IO;
-    }
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
-        return OK;
-    fprintf(stderr, "error: another run is saving into '%s'\n", dir);
-    close(*fd);
-    *fd = -1;
-    return ERR_REJECT;
-}
-
-/* Step of a checkpoint's name, step-N; -1: no such name.  Being written, it is
- * called step-N.tmp. */
-static int64_t step_of(const char *name, const char *suffix)
-{
-    char *end;
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return -1;
-    int64_t step = strtoll(name + 5, &end, 10);
-    return strcmp(end, suffix) == 0 ? step : -1;
-}
-
-static const char *folder_of(Arena *a, const char *dir, int64_t step, const char *suffix)
-{
-    return arena_printf(a, "%s/step-%08" PRId64 "%s", dir, step, suffix);
-}
-
-static void remove_folder(Arena *a, const char *folder)
-{
-    static const char *const suffix[] = {"", ".tmp"};
-    for (int k = 0; k < 2; k++) {
-        unlink(arena_printf(a, "%s/state.json%s", folder, suffix[k]));
-        for (int i = 0; i < NFILES; i++)
-            unlink(arena_printf(a, "%s/%s%s", folder, file_names[i], suffix[k]));
-    }
-    rmdir(folder);
-}
-
-static int newest_first(const void *x, const void *y)
-{
-    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a < b) - (a > b);
-}
-
-/* Steps that have a folder in DIR, newest first. */
-static int64_t *list_steps(Arena *a, const char *dir, const char *suffix, uint32_t *n)
-{
-    int64_t *step = NULL;
-    *n = 0;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (step_of(e->d_name, suffix) >= 0)
-            PUSH(a, step, *n, step_of(e->d_name, suffix));
-    if (d)
-        closedir(d);
-    if (*n)
-        qsort(step, *n, sizeof *step, newest_first);
-    return step;
-}
-
-static Status save_file(Arena *a, const Rank *r, const char *folder, int file, Writer *w)
+static Status save_file(Arena *a, const Rank *r, const char *folder, int file, SFileSum *sum)
 {
     uint32_t n;
     STensor *list = list_tensors(a, r, file, &n);
-    return sfile_write_hashed(a, arena_printf(a, "%s/%s", folder, file_names[file]), list, n, &w->bytes, &w->hash);
+    return sfile_write_summed(a, arena_printf(a, "%s/%s", folder, checkpoint_file[file]), list, n, sum);
 }
 
 static Status write_folder(Arena *a, const Rank *r, const char *folder, const Progress *at)
 {
-    Writer file[NFILES] = {0};
+    SFileSum sum[FILE_STATE] = {0};
     TRY(folder_make(a, folder));
-    for (int i = 0; i < NFILES; i++)
-        TRY(save_file(a, r, folder, i, &file[i]));
-    return write_state(a, r, folder, at, file);
+    for (int i = 0; i < FILE_STATE; i++)
+        TRY(save_file(a, r, folder, i, &sum[i]));
+    return write_state(a, r, folder, at, sum);
 }
 
 /* Give a complete folder its name in one move; a checkpoint of the same step, from a
@@ -173,7 +115,7 @@ static Status publish_folder(Arena *a, const char *temporary, const char *folder
         return ERR_IO;
     }
     TRY(folder_sync(dir));
-    remove_folder(a, temporary);
+    steps_remove(a, temporary);
     return OK;
 }
 
@@ -186,31 +128,18 @@ static Status write_marker(Arena *a, const char *dir, int64_t step)
     return writer_close(&w);
 }
 
-/* Keep the newest; nobody else writes here, so what is half written is a leftover. */
-static void prune(Arena *a, const char *dir, int64_t latest, int keep)
-{
-    uint32_t n;
-    int64_t *step = list_steps(a, dir, "", &n);
-    for (uint32_t i = 0, kept = 0; i < n; i++)
-        if (step[i] <= latest && ++kept > (uint32_t)keep)
-            remove_folder(a, folder_of(a, dir, step[i], ""));
-    step = list_steps(a, dir, ".tmp", &n);
-    for (uint32_t i = 0; i < n; i++)
-        remove_folder(a, folder_of(a, dir, step[i], ".tmp"));
-}
-
 Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const Progress *at)
 {
-    const char *temporary = folder_of(a, dir, at->step, ".tmp"), *folder = folder_of(a, dir, at->step, "");
+    const char *temporary = steps_folder(a, dir, at->step, BEING_WRITTEN), *folder = steps_folder(a, dir, at->step, "");
     Status s = write_folder(a, r, temporary, at);
     if (s == OK)
         s = publish_folder(a, temporary, folder, dir);
     if (s == OK)
         s = write_marker(a, dir, at->step);
     if (s == OK) {
-        prune(a, dir, at->step, keep);
+        steps_prune(a, dir, at->step, keep);
     } else {
-        remove_folder(a, temporary);
+        steps_remove(a, temporary);
         fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; earlier ones in '%s' stand\n", at->step, dir);
     }
     return s;
@@ -224,24 +153,89 @@ static Status damaged(const char *path, const char *what)
     return ERR_REJECT;
 }
 
-/* state.json, its own check sum verified; freed by json_decref. */
-static Status read_state(Arena *a, const char *folder, json_t **out)
+/* What is wrong with a state.json by itself; NULL: nothing, and *out is to be freed
+ * by json_decref. */
+static const char *state_fault(const char *path, json_t **out)
 {
-    const char *path = arena_printf(a, "%s/state.json", folder);
     json_error_t why;
     *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!*out)
-        return damaged(path, access(path, F_OK) == 0 ? "it is damaged: not JSON" : "it is missing: the checkpoint is incomplete");
+        return access(path, F_OK) == 0 ? "it is damaged: not JSON" : "it is missing: the checkpoint is incomplete";
     json_t *check = json_object_get(*out, "check");
     const char *text = json_string_value(check);
     uint64_t want = text ? strtoull(text, NULL, 16) : 0;
     json_object_del(*out, "check");
-    if (!text || json_hash(*out) != want) {
-        json_decref(*out);
-        *out = NULL;
-        return damaged(path, "it is damaged: its check sum does not match");
+    if (text && json_hash(*out) == want)
+        return NULL;
+    json_decref(*out);
+    *out = NULL;
+    return "it is damaged: its check sum does not match";
+}
+
+/* What is wrong with a file against the length and hash that state.json recorded. */
+static const char *file_fault(Arena *a, const char *path, const json_t *recorded)
+{
+    const char *want = NULL;
+    json_int_t bytes = -1;
+    const void *map;
+    size_t n;
+    if (json_unpack((json_t *)(uintptr_t)recorded, "{s:I, s:s}", "bytes", &bytes, "xxh3", &want) != 0)
+        return "state.json does not list it";
+    if (access(path, F_OK) != 0)
+        return "it is missing: the checkpoint is incomplete";
+    if (file_map(path, &map, &n) != OK)
+        return "it cannot be read";
+    bool same = (json_int_t)n == bytes && XXH3_64bits(map, n) == strtoull(want, NULL, 16);
+    file_unmap(map, n);
+    if (same)
+        return NULL;
+    if ((json_int_t)n != bytes)
+        return arena_printf(a, "it has %zu bytes, state.json says %lld", n, (long long)bytes);
+    return "it is damaged: its check sum does not match";
+}
+
+static bool is_complete(Arena *a, const char *folder)
+{
+    json_t *root;
+    if (state_fault(arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]), &root))
+        return false;
+    bool complete = true;
+    for (int i = 0; complete && i < FILE_STATE; i++)
+        complete = !file_fault(a, arena_printf(a, "%s/%s", folder, checkpoint_file[i]),
+                               json_object_get(json_object_get(root, "files"), checkpoint_file[i]));
+    json_decref(root);
+    return complete;
+}
+
+/* A checkpoint that cannot be resumed is not passed over silently: an older one would
+ * repeat steps, which is for the user to decide.  Here is what there is. */
+static void name_complete(Arena *a, const char *folder)
+{
+    bool step_folder = steps_number(basename(arena_strdup(a, folder)), "") >= 0;
+    const char *dir = step_folder ? dirname(arena_strdup(a, folder)) : folder;
+    uint32_t n, found = 0;
+    int64_t *step = steps_list(a, dir, "", &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (is_complete(a, steps_folder(a, dir, step[i], "")))
+            step[found++] = step[i];
+    if (found == 0) {
+        fprintf(stderr, "note: no checkpoint in '%s' is complete\n", dir);
+        return;
     }
-    return OK;
+    fprintf(stderr, "help: complete in '%s':", dir);
+    for (uint32_t i = 0; i < found; i++)
+        fprintf(stderr, "%s step %" PRId64, i ? "," : "", step[i]);
+    fprintf(stderr, "; go on from the newest with --resume %s\n", steps_folder(a, dir, step[0], ""));
+}
+
+static Status read_state(Arena *a, const char *folder, json_t **out)
+{
+    const char *path = arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]), *fault = state_fault(path, out);
+    if (!fault)
+        return OK;
+    damaged(path, fault);
+    name_complete(a, folder);
+    return ERR_REJECT;
 }
 
 static Status read_progress(Arena *a, const char *folder, Progress *at)
@@ -263,13 +257,13 @@ static Status read_progress(Arena *a, const char *folder, Progress *at)
 static void name_leftovers(Arena *a, const char *dir, int64_t latest)
 {
     uint32_t n;
-    int64_t *step = list_steps(a, dir, ".tmp", &n);
+    int64_t *step = steps_list(a, dir, BEING_WRITTEN, &n);
     for (uint32_t i = 0; i < n; i++)
-        fprintf(stderr, "note: ignoring '%s', which was never completed\n", folder_of(a, dir, step[i], ".tmp"));
-    step = list_steps(a, dir, "", &n);
+        fprintf(stderr, "note: ignoring '%s', which was never completed\n", steps_folder(a, dir, step[i], BEING_WRITTEN));
+    step = steps_list(a, dir, "", &n);
     for (uint32_t i = 0; i < n; i++)
         if (step[i] > latest)
-            fprintf(stderr, "note: ignoring '%s': '%s/latest' names step %" PRId64 "\n", folder_of(a, dir, step[i], ""), dir, latest);
+            fprintf(stderr, "note: ignoring '%s': '%s/latest' names step %" PRId64 "\n", steps_folder(a, dir, step[i], ""), dir, latest);
 }
 
 Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **folder)
@@ -282,35 +276,31 @@ Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **fol
     FILE *f = fopen(marker, "r");
     if (!f) {
         fprintf(stderr, "error: no complete checkpoint in '%s': cannot open '%s': %s\n", dir, marker, strerror(errno));
+        name_complete(a, dir);
         return ERR_REJECT;
     }
     bool got = fgets(name, sizeof name, f) != NULL;
     fclose(f);
     name[strcspn(name, "\n")] = 0;
-    if (!got || step_of(name, "") < 0)
-        return damaged(marker, "it names no step");
-    name_leftovers(a, dir, step_of(name, ""));
+    if (!got || steps_number(name, "") < 0) {
+        damaged(marker, "it names no step");
+        name_complete(a, dir);
+        return ERR_REJECT;
+    }
+    name_leftovers(a, dir, steps_number(name, ""));
     *folder = arena_printf(a, "%s/%s", dir, name);
     return read_progress(a, *folder, at);
 }
 
-/* Length and hash of a file against what state.json recorded. */
 static Status verify_file(Arena *a, const char *folder, const json_t *files, int file)
 {
-    const char *path = arena_printf(a, "%s/%s", folder, file_names[file]), *want = NULL;
-    json_int_t bytes = -1;
-    const void *map;
-    size_t n;
-    if (json_unpack(json_object_get(files, file_names[file]), "{s:I, s:s}", "bytes", &bytes, "xxh3", &want) != 0)
-        return damaged(path, "state.json does not list it");
-    TRY(file_map(path, &map, &n));
-    bool same = (json_int_t)n == bytes && XXH3_64bits(map, n) == strtoull(want, NULL, 16);
-    file_unmap(map, n);
-    if (same)
+    const char *path = arena_printf(a, "%s/%s", folder, checkpoint_file[file]);
+    const char *fault = file_fault(a, path, json_object_get(files, checkpoint_file[file]));
+    if (!fault)
         return OK;
-    if ((json_int_t)n != bytes)
-        return damaged(path, arena_printf(a, "it has %zu bytes, state.json says %lld", n, (long long)bytes));
-    return damaged(path, "it is damaged: its check sum does not match");
+    damaged(path, fault);
+    name_complete(a, folder);
+    return ERR_REJECT;
 }
 
 static const char *shape_text(Arena *a, const STensor *t)
@@ -358,7 +348,7 @@ static Status load_file(Arena *a, const Rank *r, const char *folder, int file)
     uint32_t n;
     STensor *want = list_tensors(a, r, file, &n);
     SFile f;
-    TRY(sfile_open(a, arena_printf(a, "%s/%s", folder, file_names[file]), &f));
+    TRY(sfile_open(a, arena_printf(a, "%s/%s", folder, checkpoint_file[file]), &f));
     Status s = match_tensors(a, &f, want, n);
     for (uint32_t i = 0; s == OK && i < n; i++)
         memcpy((void *)(uintptr_t)want[i].data, sfile_find(&f, want[i].name)->data, (size_t)want[i].bytes);
@@ -383,16 +373,16 @@ static void print_value(const json_t *value)
     free(text);
 }
 
-/* A setting that is not what it was is said: nobody should find out by the loss. */
-static void name_changed_settings(const json_t *saved, const Optimizer *o)
+/* What is not as it was is said: nobody should find out by the loss. */
+static void name_changes(const char *whose, const json_t *saved, json_t *now)
 {
-    json_t *now = optimizer_json(o), *value;
+    json_t *value;
     const char *name;
     json_object_foreach(now, name, value) {
         const json_t *before = json_object_get(saved, name);
         if (json_equal(before, value))
             continue;
-        fprintf(stderr, "note: the optimizer's '%s' was ", name);
+        fprintf(stderr, "note: the %s '%s' was ", whose, name);
         print_value(before);
         fputs(" and is now ", stderr);
         print_value(value);
@@ -401,21 +391,30 @@ static void name_changed_settings(const json_t *saved, const Optimizer *o)
     json_decref(now);
 }
 
-Status checkpoint_load(Arena *a, Rank *r, const char *folder)
+static Status check_model(const Rank *r, const char *folder, const json_t *root)
+{
+    const char *model = json_string_value(json_object_get(root, "model"));
+    if (model && strcmp(model, r->program->model) == 0)
+        return OK;
+    fprintf(stderr, "error: checkpoint '%s' is of model '%s', but the plan is for '%s'\n", folder, model ? model : "", r->program->model);
+    return ERR_REJECT;
+}
+
+Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
 {
     json_t *root;
-    const char *model = NULL;
+    bool trains = has_tensor(r->program->loss);
     TRY(read_state(a, folder, &root));
-    Status s = json_unpack(root, "{s:s}", "model", &model) == 0 && strcmp(model, r->program->model) == 0 ? OK : ERR_REJECT;
-    if (s != OK)
-        fprintf(stderr, "error: checkpoint '%s' is of model '%s', but the plan is for '%s'\n", folder, model ? model : "", r->program->model);
-    int nfile = has_tensor(r->program->loss) ? NFILES : FILE_MOMENTS;    /* to run forward, weights do */
+    Status s = check_model(r, folder, root);
+    int nfile = trains ? FILE_STATE : FILE_MOMENTS;  /* to run forward, weights do */
     for (int i = 0; s == OK && i < nfile; i++)
         s = verify_file(a, folder, json_object_get(root, "files"), i);
     for (int i = 0; s == OK && i < nfile; i++)
         s = load_file(a, r, folder, i);
-    if (s == OK && has_tensor(r->program->loss))
-        name_changed_settings(json_object_get(root, "optimizer"), &r->optimizer);
+    if (s == OK && trains) {
+        name_changes("optimizer's", json_object_get(root, "optimizer"), optimizer_json(&r->optimizer));
+        name_changes("data's", json_object_get(root, "data"), data_json(a, data));
+    }
     json_decref(root);
     if (s == OK)
         copy_masters(r);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -68,6 +69,8 @@ Status column_open(Arena *a, Column *c, int64_t samples)
         fprintf(stderr, "error: cannot open '%s': %s\n", c->path, strerror(reason));
         return status_unopened(reason);
     }
+    struct stat st;
+    c->bytes = fstat(c->fd, &st) == 0 ? st.st_size : 0;
     c->buffer = arena_alloc(a, (size_t)(c->length * c->width));
     return column_check(c, samples);
 }

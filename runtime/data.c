@@ -1,4 +1,5 @@
 /* Data: the stream of samples a run trains on, and the batches it is cut into. */
+#include <libgen.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -141,12 +142,16 @@ static Status reject_tensor(Arena *a, const Data *d, const Column *c, const STen
     return ERR_REJECT;
 }
 
-/* The column's tensor: that of its name, or the file's only one. */
+/* The column's tensor: that of its name.  Another one is not taken for it, even when
+ * it is alone: a file given for the wrong input would train without a word. */
 static Status bind_tensor(Arena *a, const Data *d, Column *c, const SFile *f, int64_t *samples)
 {
     const STensor *t = sfile_find(f, c->name);
-    if (!t && f->ntensor == 1)
-        t = &f->tensor[0];
+    if (!t && f->ntensor == 1) {
+        fprintf(stderr, "error: data file '%s': its tensor is named '%s', but the input is '%s': name it so\n", c->path, f->tensor[0].name,
+                c->name);
+        return ERR_REJECT;
+    }
     if (!t) {
         fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->name);
         return ERR_REJECT;
@@ -227,6 +232,48 @@ Status data_open(Arena *a, const Program *p, const char *const *spec, uint32_t n
     for (uint32_t i = 0; i < p->ninput; i++)
         TRY(make_column(a, p, &p->input[i], &d->column[i]));
     return open_specs(a, d, spec, n);
+}
+
+const char *data_spec_file(Arena *a, const Program *p, const char *spec)
+{
+    if (strcmp(spec, "random") == 0)
+        return NULL;
+    for (uint32_t i = 0; i < p->ninput; i++) {
+        size_t n = strlen(p->input[i].name);
+        if (strncmp(spec, p->input[i].name, n) == 0 && spec[n] == '=')
+            return spec + n + 1;
+    }
+    return tokens_path(a, spec);
+}
+
+/* Names without folders: data may be moved as a whole. */
+static const char *files_text(Arena *a, const Data *d)
+{
+    Text s = text_new(a);
+    for (uint32_t i = 0; i < d->ncolumn; i++) {
+        const Column *c = &d->column[i];
+        if (c->path && (i == 0 || strcmp(c->path, d->column[i - 1].path) != 0))
+            text_add(&s, "%s%s of %lld bytes", s.n ? ", " : "", basename(arena_strdup(a, c->path)), (long long)c->bytes);
+    }
+    return s.n ? s.s : "random";
+}
+
+const DataFact *data_facts(Arena *a, const Data *d, uint32_t *n)
+{
+    DataFact *fact = NULL;
+    *n = 0;
+    PUSH(a, fact, *n, ((DataFact){"batch", arena_printf(a, "%lld", (long long)d->program->batch)}));
+    PUSH(a, fact, *n, ((DataFact){"files", files_text(a, d)}));
+    PUSH(a, fact, *n, ((DataFact){"samples", d->samples < 0 ? "endless" : arena_printf(a, "%lld", (long long)d->samples)}));
+    for (uint32_t i = 0; i < d->ncolumn; i++) {
+        const Tensor *t = d->column[i].tensor;
+        Text shape = text_new(a);
+        for (uint32_t k = 1; k < t->rank; k++)
+            text_add(&shape, "%s%lld", k > 1 ? ", " : "", (long long)t->axis[k].global);
+        DataFact f = {arena_printf(a, "sample of %s", d->column[i].name), arena_printf(a, "[%s]", shape.s)};
+        PUSH(a, fact, *n, f);
+    }
+    return fact;
 }
 
 void data_close(Data *d)

@@ -37,6 +37,7 @@ typedef struct Column {
     /* where samples come from: a file, or random numbers (fd < 0) */
     const char   *path;
     int           fd;
+    int64_t       bytes;              /* of the file, when it was opened */
     Form          form;
     int           width;              /* bytes of an element in the file */
     int64_t       at;                 /* byte of sample 0 */
@@ -72,5 +73,7 @@ Status column_read(const Column *, uint64_t seed, int64_t sample, void *to);
 typedef struct Tokens { const char *path; Form form; int width; int64_t at, count; } Tokens;
 /* FILE, or FILE:u16, FILE:u32, FILE:bytes; every size is checked. */
 Status tokens_open(Arena *, const char *spec, Tokens *out);
+/* The file of such a SPEC. */
+const char *tokens_path(Arena *, const char *spec);
 
 #endif

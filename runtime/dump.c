@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/files.h"
 #include "base/text.h"
-#include "runtime/files.h"
 #include "runtime/states.h"
 
 /* ---- what a program makes ---- */
@@ -222,7 +222,8 @@ static Status prepare_one(Arena *a, Rank *r, DumpSpec *d, int64_t first, int64_t
 Status dump_prepare(Arena *a, Rank *r, DumpSpec *d, uint32_t n, int64_t first, int64_t last)
 {
     for (uint32_t i = 0; i < n; i++) {
-        TRY(folder_writable(a, d[i].path));
+        if (strcmp(d[i].path, "-") != 0)
+            TRY(folder_writable(a, d[i].path));
         TRY(prepare_one(a, r, &d[i], first, last));
     }
     return OK;

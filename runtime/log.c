@@ -1,9 +1,13 @@
 /* Log: JSON lines for machines, a status line for people on a terminal. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "runtime/runtime.h"
 
 double seconds_now(void)
@@ -13,16 +17,78 @@ double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-Status log_open(Log *l, const char *path, bool add, int64_t first, int64_t steps)
+static Status cannot_write(const char *path)
+{
+    fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(errno));
+    return ERR_IO;
+}
+
+/* ---- the log of a run that goes on ---- */
+
+/* Whether a line of n bytes stands.  One of ours that was cut off in the middle does
+ * not, nor one of a step after the checkpoint's, which is taken again. */
+static bool stands(const char *line, size_t n, int64_t done)
+{
+    static const char start[] = "{\"step\": ";
+    size_t known = n < strlen(start) ? n : strlen(start);
+    if (strncmp(line, start, known) != 0 || n == 0)
+        return true;
+    return line[n] == '\n' && (known < strlen(start) || strtoll(line + known, NULL, 10) <= done);
+}
+
+/* The lines that stand; says how many do not. */
+static Text lines_left(Arena *a, const char *text, int64_t done, int64_t *removed)
+{
+    Text out = text_new(a);
+    *removed = 0;
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        if (!stands(text, n, done)) {
+            ++*removed;
+            continue;
+        }
+        text_puts(&out, text, n);
+        text_puts(&out, "\n", 1);
+    }
+    return out;
+}
+
+static Status cut_log(Arena *a, const char *path, int64_t done)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return OK;
+    size_t bytes;
+    int64_t removed = 0;
+    const char *text = read_file(a, path, &bytes);
+    if (!text)
+        return cannot_write(path);
+    Text left = lines_left(a, text, done, &removed);
+    if (left.n == bytes || strlen(text) != bytes)    /* zero bytes: it is no log of ours */
+        return OK;
+    Writer w;
+    TRY(writer_open(a, &w, path));
+    writer_put(&w, left.s, left.n);
+    TRY(writer_close(&w));
+    if (removed)
+        fprintf(stderr, "note: removed from the log '%s' %lld line%s after step %lld, from where this run goes on\n", path,
+                (long long)removed, removed == 1 ? "" : "s", (long long)done);
+    return OK;
+}
+
+/* ---- writing ---- */
+
+Status log_open(Arena *a, Log *l, const char *path, bool add, int64_t first, int64_t steps)
 {
     *l = (Log){.terminal = isatty(STDERR_FILENO), .first = first, .steps = steps, .started = seconds_now()};
     if (!path)
         return OK;
-    l->file = strcmp(path, "-") == 0 ? stdout : fopen(path, add ? "a" : "w");
-    if (!l->file) {
-        fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(errno));
-        return ERR_IO;
-    }
+    bool standard = strcmp(path, "-") == 0;
+    if (add && !standard)
+        TRY(cut_log(a, path, first));
+    l->file = standard ? stdout : fopen(path, add ? "a" : "w");
+    if (!l->file)
+        return cannot_write(path);
     setvbuf(l->file, l->buffer, _IOFBF, sizeof l->buffer);
     return OK;
 }

@@ -46,7 +46,8 @@ static void reset_scratch(Run *r)
 
 static Status save(Run *r)
 {
-    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model};
+    Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model,
+                   .data = r->train};
     Status s = checkpoint_save(r->scratch, &r->rank, r->o->save, (int)r->o->keep, &at);
     reset_scratch(r);
     return s;
@@ -203,7 +204,7 @@ static Status load_resume(Run *r, const Progress *at, const char *folder)
 {
     if (!folder)
         return OK;
-    TRY(checkpoint_load(r->arena, &r->rank, folder));
+    TRY(checkpoint_load(r->arena, &r->rank, folder, r->train));
     r->rank.step.step = at->step;
     r->samples = at->samples;
     fprintf(stderr, has_tensor(r->program->loss) ? "resumed from '%s' after step %lld\n" : "weights from '%s'\n", folder, (long long)at->step);
@@ -229,8 +230,11 @@ static Status start(Run *r)
     const char *folder;
     TRY(check_options(p, o));
     TRY(apply_settings(p, o, &optimizer));
-    if (o->save)
+    TRY(run_check_files(r));
+    if (o->save) {
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
+        TRY(checkpoint_claim(r->arena, o->save, o->resume));
+    }
     TRY(find_resume(r, &at, &folder));
     TRY(open_data(r));
     memory_settle();
@@ -242,7 +246,7 @@ static Status start(Run *r)
     r->rank.step.step = 0;
     TRY(load_resume(r, &at, folder));
     reset_scratch(r);
-    return log_open(&r->log, o->log, o->resume != NULL, at.step, r->steps);
+    return log_open(r->arena, &r->log, o->log, o->resume != NULL, at.step, r->steps);
 }
 
 Status run(Arena *a, const Program *p, const RunOptions *o)

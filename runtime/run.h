@@ -25,6 +25,12 @@ typedef struct Run {
 Status run_decide_steps(Run *);
 Status run_dump(Run *, int64_t step, int64_t first, int64_t rows);
 
+/* ---- outputs.c ---- */
+
+/* Refuse what would destroy a file: an output that is an input, another output or a
+ * checkpoint's; and bytes for a terminal.  Called before anything is written. */
+Status run_check_files(Run *);
+
 /* ---- sweep.c: forward passes ---- */
 
 /* Decide which samples an evaluation covers; says what is left out. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "base/file_uses.h"
 #include "ir/program.h"
 #include "kernels/kernel.h"
 
@@ -90,6 +91,12 @@ int64_t data_samples(const Data *);                  /* in one epoch; -1: endles
 Status  data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
 /* Mark batch rows row..row+n as absent (LABEL_PAD labels, zero inputs). */
 void    data_pad(const Data *, const Rank *, int64_t n, int64_t row);
+/* What makes these data: batch, samples, shape of each input, names and lengths of
+ * the files.  Nothing of the layout is among it. */
+typedef struct DataFact { const char *name, *text; } DataFact;
+const DataFact *data_facts(Arena *, const Data *, uint32_t *n);
+/* The file that a SPEC of --data or --eval names; NULL: none. */
+const char *data_spec_file(Arena *, const Program *, const char *spec);
 /* Number in the files of stream sample k: for --dump samples. */
 int64_t data_sample_number(const Data *, int64_t k, bool shuffled);
 
@@ -97,14 +104,16 @@ int64_t data_sample_number(const Data *, int64_t k, bool shuffled);
 
 typedef struct STensor { const char *name; DType dtype; uint8_t rank; int64_t extent[MAX_RANK]; const void *data; int64_t bytes; } STensor;
 typedef struct SFile { STensor *tensor; uint32_t ntensor; void *map; size_t map_bytes; const char *path; } SFile;
-/* Map a file; every size and offset is checked. Tensor data point into the map. */
+/* Map a file; every size and offset is checked, and that the tensors lie end to end.
+ * Tensor data point into the map; tensors are in the order of their data. */
 Status sfile_open(Arena *, const char *path, SFile *out);
 void   sfile_close(SFile *);
 const STensor *sfile_find(const SFile *, const char *name);
-/* Write through a temporary name, fsync, rename. */
+/* Write through a temporary name, fsync, rename; '-' is standard output. */
 Status sfile_write(Arena *, const char *path, const STensor *, uint32_t n);
-/* The same, and the file's length and XXH3. */
-Status sfile_write_hashed(Arena *, const char *path, const STensor *, uint32_t n, uint64_t *bytes, uint64_t *hash);
+/* The same, and what the file can be known by. */
+typedef struct SFileSum { uint64_t bytes, xxh3; } SFileSum;
+Status sfile_write_summed(Arena *, const char *path, const STensor *, uint32_t n, SFileSum *);
 
 /* ---- checkpoint.c ---- */
 
@@ -114,25 +123,37 @@ typedef struct Progress {
     int64_t  samples;                 /* of the training stream consumed */
     uint64_t seed;
     const char *model;
+    const Data *data;                 /* the training stream; not read back */
 } Progress;
 
 /* A checkpoint is DIR/step-NNNNNNNN/ with weights.safetensors, moments.safetensors
  * (names PATH.exp_avg ..., as PyTorch calls them) and state.json: the Progress, the
- * optimizer's settings, and the length and XXH3 of both files, under a check sum of
- * its own.  It is written as step-NNNNNNNN.tmp and renamed when it is complete, then
- * DIR/latest is made to name it; every write is durable before the next begins, so
- * a crash at any moment leaves the checkpoint before it. */
+ * optimizer's settings, what the data were, and the length and XXH3 of both files, under
+ * a check sum of its own.  It is written as step-NNNNNNNN.tmp and renamed when it is
+ * complete, then DIR/latest is made to name it; every write is durable before the next
+ * begins, so a crash at any moment leaves the checkpoint before it. */
+
+/* Save; then remove all but the newest `keep`.  The arena is for scratch. */
+Status checkpoint_save(Arena *, const Rank *, const char *dir, int keep, const Progress *);
+/* Progress of the checkpoint that DIR/latest names (or of DIR itself, if it is one),
+ * and its folder.  Incomplete leftovers are named on stderr and ignored.  When it
+ * cannot be resumed, the complete ones are named. */
+Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
+/* Its tensors into the rank (weights alone when it has no loss); refuses, by name,
+ * whatever does not match.  Settings and data that are not what they were are said. */
+Status checkpoint_load(Arena *, Rank *, const char *folder, const Data *);
+
+/* ---- steps.c ---- */
 
 /* Claim DIR for this run: a second run into it is refused.  *fd is closed by the caller. */
 Status checkpoint_lock(Arena *, const char *dir, int *fd);
-/* Save; then remove all but the newest `keep`.  The arena is for scratch. */
-Status checkpoint_save(Arena *, const Rank *, const char *dir, int keep, const Progress *);
-/* Progress of the newest complete checkpoint of DIR (or of DIR itself, if it is
- * one), and its folder.  Incomplete leftovers are named on stderr and ignored. */
-Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
-/* Its tensors into the rank (weights alone when it has no loss); refuses, by name,
- * whatever does not match. */
-Status checkpoint_load(Arena *, Rank *, const char *folder);
+/* Refuse to save into DIR what another run has begun there: only a run resumed from
+ * DIR, or from one of its checkpoints, goes on in it.  `resume` NULL: a fresh run. */
+Status checkpoint_claim(Arena *, const char *dir, const char *resume);
+/* The files of DIR that checkpoints use or are. */
+void   checkpoint_uses(FileUses *, FileUseKind, const char *dir);
+/* Refuse an output, called `what`, under a name that checkpoints in DIR may take. */
+Status checkpoint_refuse_inside(Arena *, const char *dir, const char *what, const char *path);
 
 /* ---- run.c: the training loop ---- */
 
@@ -172,8 +193,9 @@ typedef struct Log {
 /* `unit`: of what `tokens` counts, for people; the log's keys are the same for every model. */
 typedef struct StepReport { int64_t step, tokens; const char *unit; double loss, norm, lr, seconds, mfu; } StepReport;
 
-/* path NULL: no file; "-": standard output.  A resumed run adds to the file. */
-Status log_open(Log *, const char *path, bool add, int64_t first, int64_t steps);
+/* path NULL: no file; "-": standard output.  A resumed run adds to the file, from
+ * which lines of steps after `first` are removed: it takes these steps again. */
+Status log_open(Arena *, Log *, const char *path, bool add, int64_t first, int64_t steps);
 Status log_step(Log *, const StepReport *);
 Status log_eval(Log *, int64_t step, double loss);
 void   log_note(Log *, const char *text);            /* to people only */
@@ -190,6 +212,7 @@ typedef struct RunOptions {
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
+    FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 
 /* Train, or run forward once over the data when the program has no loss. */

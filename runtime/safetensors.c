@@ -10,9 +10,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
+#include "base/files.h"
 #include "base/text.h"
-#include "runtime/files.h"
 #include "runtime/runtime.h"
 
 enum { HEADER_LIMIT = 100 << 20, ALIGN = 8 };
@@ -82,6 +83,38 @@ static Status read_tensor(Arena *a, SFile *f, const char *name, const json_t *j,
     return OK;
 }
 
+static int by_offset(const void *x, const void *y)
+{
+    const STensor *a = x, *b = y;
+    if (a->data != b->data)
+        return a->data < b->data ? -1 : 1;
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* The tensors lie end to end and fill the file, as the reference implementation asks
+ * (huggingface/safetensors, Metadata::validate): nothing hides between or behind them. */
+static Status check_layout(SFile *f, const char *data)
+{
+    const char *at = data, *end = (const char *)f->map + f->map_bytes;
+    if (f->ntensor)
+        qsort(f->tensor, f->ntensor, sizeof *f->tensor, by_offset);
+    for (uint32_t i = 0; i < f->ntensor; i++) {
+        const STensor *t = &f->tensor[i];
+        long long from = (const char *)t->data - data, want = at - data;
+        if (from != want) {
+            fprintf(stderr, "error: %s: tensor %s begins at byte %lld of the data, but the one before ends at %lld: %s\n", f->path, t->name,
+                    from, want, from < want ? "they overlap" : "there is a gap");
+            return ERR_REJECT;
+        }
+        at += t->bytes;
+    }
+    if (at == end)
+        return OK;
+    fprintf(stderr, "error: %s: its tensors have %lld bytes, but the file has %lld behind its header\n", f->path, (long long)(at - data),
+            (long long)(end - data));
+    return ERR_REJECT;
+}
+
 static Status read_header(Arena *a, SFile *f)
 {
     uint64_t n = 0;
@@ -102,7 +135,7 @@ static Status read_header(Arena *a, SFile *f)
         if (s == OK && strcmp(name, "__metadata__") != 0)
             s = read_tensor(a, f, name, value, 8 + (int64_t)n);
     json_decref(root);
-    return s;
+    return s == OK ? check_layout(f, (const char *)f->map + 8 + n) : s;
 }
 
 Status sfile_open(Arena *a, const char *path, SFile *out)
@@ -157,13 +190,20 @@ static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
     return padded;
 }
 
-Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
+/* Put bytes, and take them into a running hash. */
+static void put(Writer *w, XXH3_state_t *hash, const void *data, size_t bytes)
 {
-    uint64_t bytes, hash;
-    return sfile_write_hashed(a, path, tensor, n, &bytes, &hash);
+    XXH3_64bits_update(hash, data, bytes);
+    writer_put(w, data, bytes);
 }
 
-Status sfile_write_hashed(Arena *a, const char *path, const STensor *tensor, uint32_t n, uint64_t *bytes, uint64_t *hash)
+Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
+{
+    SFileSum sum;
+    return sfile_write_summed(a, path, tensor, n, &sum);
+}
+
+Status sfile_write_summed(Arena *a, const char *path, const STensor *tensor, uint32_t n, SFileSum *sum)
 {
     const char *header = header_text(a, tensor, n);
     unsigned char length[8];
@@ -171,12 +211,13 @@ Status sfile_write_hashed(Arena *a, const char *path, const STensor *tensor, uin
         length[i] = (unsigned char)((uint64_t)strlen(header) >> (8 * i));
     Writer w;
     TRY(writer_open(a, &w, path));
-    writer_put(&w, length, 8);
-    writer_put(&w, header, strlen(header));
+    XXH3_state_t *hash = XXH3_createState();
+    XXH3_64bits_reset(hash);
+    put(&w, hash, length, 8);
+    put(&w, hash, header, strlen(header));
     for (uint32_t i = 0; i < n; i++)
-        writer_put(&w, tensor[i].data, (size_t)tensor[i].bytes);
-    Status s = writer_close(&w);
-    *bytes = w.bytes;
-    *hash = w.hash;
-    return s;
+        put(&w, hash, tensor[i].data, (size_t)tensor[i].bytes);
+    *sum = (SFileSum){w.bytes, XXH3_64bits_digest(hash)};
+    XXH3_freeState(hash);
+    return writer_close(&w);
 }

@@ -131,15 +131,26 @@ static Status read_guessed(const char *path, const Head *h, Tokens *out)
     return read_raw(path, h, FORM_u16, 2, out);
 }
 
+/* What the SPEC says its tokens are; NULL: nothing. */
+static const Suffix *suffix_of(const char *spec)
+{
+    for (int i = 0; i < NSUFFIXES; i++)
+        if (ends_with(spec, suffixes[i].text))
+            return &suffixes[i];
+    return NULL;
+}
+
+const char *tokens_path(Arena *a, const char *spec)
+{
+    const Suffix *s = suffix_of(spec);
+    return s ? arena_strndup(a, spec, strlen(spec) - strlen(s->text)) : spec;
+}
+
 Status tokens_open(Arena *a, const char *spec, Tokens *out)
 {
     Head h;
-    for (int i = 0; i < NSUFFIXES; i++)
-        if (ends_with(spec, suffixes[i].text)) {
-            const char *path = arena_strndup(a, spec, strlen(spec) - strlen(suffixes[i].text));
-            TRY(read_head(path, &h));
-            return read_as(path, &h, &suffixes[i], out);
-        }
-    TRY(read_head(spec, &h));
-    return read_guessed(spec, &h, out);
+    const char *path = tokens_path(a, spec);
+    const Suffix *s = suffix_of(spec);
+    TRY(read_head(path, &h));
+    return s ? read_as(path, &h, s, out) : read_guessed(path, &h, out);
 }

@@ -32,6 +32,7 @@ static struct {
     Loaded      l;
     Program    *p;
     Rank        rank;
+    Data       *data;
     const char *dir, *folder;         /* of checkpoints; the one in it that mutants replace files of */
     const char *bin, *any, *image;    /* mutants as data */
     json_t     *state;                /* of the sound checkpoint */
@@ -104,10 +105,12 @@ static void add_samples(FuzzSeeds *seeds)
 
 static void start(FuzzSeeds *seeds)
 {
-    Progress at = {.step = 3, .samples = 6, .seed = 1, .model = "m"};
+    static const char *const random[] = {"random"};
     world.a = arena_new("world");
     world.dir = scratch_open(world.a);
     open_program();
+    need(data_open(world.a, world.p, random, 1, 1, &world.data) == OK, "it has no data");
+    Progress at = {.step = 3, .samples = 6, .seed = 1, .model = "m", .data = world.data};
     need(checkpoint_save(world.a, &world.rank, world.dir, 1, &at) == OK, "its checkpoint is not saved");
     world.folder = path_of(world.dir, "step-00000003");
     world.bin = path_of(world.dir, "mutant.bin");
@@ -127,6 +130,7 @@ static void start(FuzzSeeds *seeds)
 static void end(void)
 {
     json_decref(world.state);
+    data_close(world.data);
     rank_close(&world.rank);
     load_free(&world.l);
     scratch_close(world.dir);
@@ -159,7 +163,7 @@ static const char *load(Arena *a)
 {
     Progress at;
     const char *folder;
-    if (checkpoint_find(a, world.dir, &at, &folder) != OK || checkpoint_load(a, &world.rank, folder) != OK)
+    if (checkpoint_find(a, world.dir, &at, &folder) != OK || checkpoint_load(a, &world.rank, folder, world.data) != OK)
         return NULL;
     fuzz_accept();
     return strcmp(at.model, "m") == 0 && at.step >= 0 && at.samples >= 0 ? NULL : "a checkpoint with impossible progress";

@@ -23,8 +23,7 @@ struct Case {
     bool        forward_only;         /* no rule of differentiation: fusions, optimizers */
 };
 
-extern const Case cases[];
-extern const int  ncases;
+const Case *case_at(int i);           /* NULL: there are fewer */
 
 /* The case's graph.  With `loss`, a weighted sum of the result is its loss; all
  * inputs of reals are weights, so each gets a gradient. */

@@ -21,7 +21,7 @@ for ((k = 1; k <= calls; k++)); do
     figures d.log | cmp -s - <(figures whole.log | tail -n "$(wc -l <d.log)") && exact=$((exact + 1)) || cat said d.log
     [ -z "$left" ] || { tmp=$((tmp + 1)); grep -q "ignoring 'd/$left', which was never completed" said && named=$((named + 1)); }
     rm -f d.log
-    ls d | grep -q tmp && echo "leftovers in d"
+    [ -z "$(find d -name "*tmp")" ] || echo "not ok leftovers: $(find d -name "*tmp")"
 done
 check "each of the $calls calls was hit" '[ $killed -eq $calls ]'
 check "each time a complete checkpoint was found" '[ $resumed -eq $calls ]'

@@ -16,7 +16,7 @@ rm -rf x
 no "a folder that does not exist" 1 "no complete checkpoint in 'x'"
 for f in weights moments; do
     fresh; rm x/step-00000002/$f.safetensors
-    no "$f missing" 1 "x/step-00000002/$f.safetensors"
+    no "$f missing" 1 "x/step-00000002/$f.safetensors': it is missing"
     fresh; printf '\377' | dd of=x/step-00000002/$f.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
     no "a flipped byte in $f" 1 "$f.safetensors': it is damaged: its check sum does not match"
     fresh; truncate -s -1 x/step-00000002/$f.safetensors

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tests/ops/eval.h"
+#include "tests/unit/team.h"
 
 enum { MICRO = 3, RANKS = 2, PART = 2, BATCH = MICRO * RANKS * PART };
 
@@ -371,18 +372,6 @@ static void d04_a_norm_that_is_not_finite_changes_nothing(void **state)
         }
 }
 
-static int setup(void **state)
-{
-    *state = team_new(2);
-    return *state ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    team_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,5 +386,5 @@ int main(void)
         cmocka_unit_test(adamw_by_hand),
         cmocka_unit_test(d04_a_norm_that_is_not_finite_changes_nothing),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, team_of_two, team_ends);
 }

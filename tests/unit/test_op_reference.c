@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "tests/ops/eval.h"
+#include "tests/unit/team.h"
 
 static const double tolerance = 1e-12;               /* of a tensor's norm */
 
@@ -361,18 +362,6 @@ static void start_values_equal_the_reference(void **state)
     arena_free(a);
 }
 
-static int setup(void **state)
-{
-    *state = team_new(1);
-    return *state ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    team_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,5 +369,5 @@ int main(void)
         cmocka_unit_test(buckets_equal_the_reference),
         cmocka_unit_test(start_values_equal_the_reference),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, team_of_one, team_ends);
 }

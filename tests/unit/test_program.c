@@ -211,6 +211,42 @@ static void a_workspace_that_is_too_small(void **state)
     expect(&b, p, "needs a workspace of");
 }
 
+/* ---- gradients by place ---- */
+
+static bool share_bytes(const Tensor *a, const Tensor *b)
+{
+    return a->buffer.i == b->buffer.i && a->at < b->at + tensor_bytes(b) && b->at < a->at + tensor_bytes(a);
+}
+
+static void check_places(const Program *p, const GradientPlaces *g, const Tensor *t, bool *found)
+{
+    memset(found, 0, p->nstate);
+    for (uint32_t i = gradients_first(g, t); i < g->n; i = gradients_next(g, t, i)) {
+        assert_false(found[g->place[i].state]);
+        found[g->place[i].state] = true;
+    }
+    for (uint32_t s = 0; s < p->nstate; s++)
+        assert_int_equal(found[s], has_tensor(p->state[s].gradient) && share_bytes(&p->tensor[p->state[s].gradient.i], t));
+}
+
+/* Of every tensor, the states whose gradients share its bytes; with some
+ * gradients grown over their neighbours too. */
+static void gradients_are_found_by_place(void **state)
+{
+    (void)state;
+    Build b;
+    Program *p = sound(&b);
+    bool *found = NEWN(b.a, bool, p->nstate + 1);
+    for (int grown = 0; grown < 2; grown++) {
+        GradientPlaces g = gradient_places(p, b.a);
+        for (uint32_t t = 0; t < p->ntensor; t++)
+            check_places(p, &g, &p->tensor[t], found);
+        for (uint32_t s = 0; s < p->nstate; s += 3)
+            p->tensor[p->state[s].gradient.i].axis[0].local *= 40;
+    }
+    build_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_gradient_that_is_not_written),
         cmocka_unit_test(accumulation_the_op_cannot_do),
         cmocka_unit_test(a_workspace_that_is_too_small),
+        cmocka_unit_test(gradients_are_found_by_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,18 +283,18 @@ static void K01_ignored_labels(void **state)
     world_ready(w);
     int64_t plain[2 * SEQ] = {1, 2, 3, 4, 5, 6, 7, 8}, ignoring[2 * SEQ] = {1, -100, 3, 4, 5, 6, 7, -100};
     const char *good = write_tensor(w, "good.st", "ids", DT_i64, plain, 2, 2);
-    const char *with = write_tensor(w, "with.st", "x", DT_i64, ignoring, 2, 2);
+    const char *with = write_tensor(w, "with.st", "labels", DT_i64, ignoring, 2, 2);
     Data *d;
     assert_int_equal(open_two(w, good, with, &d), OK);
     assert_int_equal(data_fill(d, &w->rank, 0, 2, 0, false), OK);
     assert_int_equal(row_of(w, 1, 0)[1], -100);
     assert_int_equal(row_of(w, 0, 1)[3], 8);
     data_close(d);
-    assert_int_equal(open_two(w, with, with, &d), ERR_REJECT);
+    assert_int_equal(open_two(w, write_tensor(w, "ids.st", "ids", DT_i64, ignoring, 2, 2), with, &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "(sample 0): -100 cannot be a number of 'ids'");
     ignoring[2] = -1;
-    assert_int_equal(open_two(w, good, write_tensor(w, "bad.st", "x", DT_i64, ignoring, 2, 2), &d), ERR_REJECT);
+    assert_int_equal(open_two(w, good, write_tensor(w, "bad.st", "labels", DT_i64, ignoring, 2, 2), &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "-1 cannot be a label in 'labels': 'logits' has 10 classes, so it is 0..9 or -100, which is ignored");
     world_free(w);
@@ -306,11 +306,14 @@ static void tensors_must_fit(void **state)
     World *w = world_new(2, 1, VOCAB, false);
     world_ready(w);
     int32_t v[3 * SEQ] = {0};
-    const char *two = write_tensor(w, "two.st", "ids", DT_i32, v, 2, 2), *three = write_tensor(w, "three.st", "ids", DT_i32, v, 3, 2);
+    const char *two = write_tensor(w, "two.st", "ids", DT_i32, v, 2, 2), *three = write_tensor(w, "three.st", "labels", DT_i32, v, 3, 2);
     Data *d;
     assert_int_equal(open_two(w, two, three, &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "has 3 samples of 'labels', but the files before it have 2");
+    assert_int_equal(open_two(w, two, two, &d), ERR_REJECT);
+    data_close(d);
+    expect_said(w, "its tensor is named 'ids', but the input is 'labels': name it so");
     refuse(w, arena_printf(w->a, "ids=%s", two), "no data for input 'labels': give it as 'labels=FILE'");
     refuse(w, arena_printf(w->a, "ids=%s", write_tensor(w, "f.st", "ids", DT_f32, v, 2, 2)), "tensor 'ids'[2, 4] : f32 does not fit input 'ids[2, 4] : i32'");
     refuse(w, arena_printf(w->a, "ids=%s", write_tensor(w, "r.st", "ids", DT_i32, v, 2, 1)), "does not fit input");
@@ -479,7 +482,7 @@ static void floats_and_narrow_integers(void **state)
         x[i] = (float)i + 0.1f;
     uint8_t y[3] = {2, 0, 1};
     const char *list[2] = {arena_printf(w->a, "x=%s", write_tensor(w, "x.st", "x", DT_f32, x, 3, 2)),
-                           arena_printf(w->a, "label=%s", write_tensor(w, "y.st", "y", DT_u8, y, 3, 1))};
+                           arena_printf(w->a, "label=%s", write_tensor(w, "y.st", "label", DT_u8, y, 3, 1))};
     Data *d;
     assert_int_equal(data_open(w->a, &w->p, list, 2, 1, &d), OK);
     assert_int_equal(data_fill(d, &w->rank, 1, 2, 0, false), OK);
@@ -491,7 +494,7 @@ static void floats_and_narrow_integers(void **state)
     assert_int_equal(labels[1], 1);
     data_close(d);
     y[1] = 3;
-    write_tensor(w, "y.st", "y", DT_u8, y, 3, 1);
+    write_tensor(w, "y.st", "label", DT_u8, y, 3, 1);
     assert_int_equal(data_open(w->a, &w->p, list, 2, 1, &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "(sample 1): 3 cannot be a label in 'label'");

@@ -54,6 +54,8 @@ static Status open_text(Arena *a, const char *header, uint64_t length, size_t da
     return s;
 }
 
+#define HALF(name, from, to) "\"" name "\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [" #from ", " #to "]}"
+
 static void wrong_files(void **state)
 {
     (void)state;
@@ -69,6 +71,13 @@ static void wrong_files(void **state)
         "{\"x\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0]}}",
         "{\"x\": {\"dtype\": \"F32\", \"shape\": [4294967296, 4294967296, 4294967296], \"data_offsets\": [0, 0]}}",
         "{\"x\": {\"dtype\": \"F32\", \"shape\": [1, 1, 1, 1, 1, 1, 1, 1, 2], \"data_offsets\": [0, 8]}}",
+        /* Two tensors that overlap, leave a gap, are one, or do not fill the file. */
+        "{" HALF("x", 0, 4) ", " HALF("y", 0, 4) "}",
+        "{\"x\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, " HALF("y", 4, 8) "}",
+        "{" HALF("x", 4, 8) "}",
+        "{" HALF("x", 0, 4) "}",
+        "{}",
+        "{" HALF("x", 0, 4) ", \"y\": {\"dtype\": \"I8\", \"shape\": [2], \"data_offsets\": [6, 8]}}",
         "{\"x\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"x\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}}",
     };
     Arena *a = arena_new("test");
@@ -94,8 +103,24 @@ static void wrong_files(void **state)
     arena_free(a);
 }
 
+/* Any order of names will do, and tensors without bytes lie anywhere between. */
+static void other_orders(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "{" HALF("x", 4, 8) ", " HALF("y", 0, 4) "}",
+        "{\"e\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [4, 4]}, " HALF("x", 4, 8) ", " HALF("y", 0, 4) "}",
+        "{\"e\": {\"dtype\": \"F32\", \"shape\": [3, 0], \"data_offsets\": [8, 8]}, " HALF("x", 4, 8) ", " HALF("y", 0, 4) "}   ",
+    };
+    Arena *a = arena_new("test");
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(open_text(a, good[i], strlen(good[i]), 8), OK);
+    assert_int_equal(open_text(a, "{}", 2, 0), OK);
+    arena_free(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_back), cmocka_unit_test(wrong_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_back), cmocka_unit_test(wrong_files), cmocka_unit_test(other_orders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

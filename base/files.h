@@ -1,5 +1,5 @@
-#ifndef RUNTIME_FILES_H
-#define RUNTIME_FILES_H
+#ifndef BASE_FILES_H
+#define BASE_FILES_H
 /* Files: mapping for reading, and durable replacement for writing.  Every failure
  * is printed with the path and the system's reason. */
 #include <stdbool.h>
@@ -13,22 +13,30 @@
 Status file_map(const char *path, const void **map, size_t *bytes);
 void   file_unmap(const void *map, size_t bytes);
 
-/* A file being written beside its final name; behind a link, beside the link's target.
- * What is no regular file (a device, a pipe) is written in place.  writer_close() makes it durable
+/* A file being written beside its final name, under a name that no other file has;
+ * behind a link, beside the link's target.  What is no regular file (a device, a
+ * pipe, standard output for '-') is written in place.  writer_close() makes it durable
  * (fsync, rename, fsync of the folder) or removes it; after a failed put the
  * rest are ignored and close reports the first failure. */
 typedef struct Writer {
-    const char *path;                 /* as given, for messages */
+    const char *shown;                /* the path as given, or what it stands for */
     const char *target, *temporary, *folder;
     int         fd, error;            /* error: errno of the first failure */
-    bool        in_place;             /* a device or pipe: never replaced */
+    bool        in_place;             /* never replaced */
     const char *failed;               /* the call that failed */
-    uint64_t    hash, bytes;          /* running XXH3 of what was put, in a state of its own */
-    void       *state;
+    uint64_t    bytes;                /* put so far */
 } Writer;
 Status writer_open(Arena *, Writer *, const char *path);
 void   writer_put(Writer *, const void *, size_t bytes);
-Status writer_close(Writer *);        /* then hash and bytes are final */
+Status writer_close(Writer *);
+/* Whether a folder's entry is what a Writer of the file `of` left when it was killed. */
+bool   writer_left(const char *entry, const char *of);
+
+/* The whole path a file has or will have: links are followed, even to what is not
+ * there yet, so two names of one place give the same text. */
+const char *file_target(Arena *, const char *path);
+/* Whether two paths lead to one file or folder that exists. */
+bool   file_same(const char *, const char *);
 
 /* Make a folder and its parents durable entries; existing ones are fine. */
 Status folder_make(Arena *, const char *path);

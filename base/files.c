@@ -1,5 +1,5 @@
 /* Files: see files.h. */
-#include "runtime/files.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 static Status complain(const char *what, const char *path, int reason)
 {
@@ -56,6 +55,39 @@ void file_unmap(const void *map, size_t bytes)
         munmap((void *)(uintptr_t)map, bytes);
 }
 
+/* ---- names ---- */
+
+/* What is there is resolved by the system; a link to what is not is followed; else
+ * the folder is resolved, and the name stands in it. */
+static const char *follow(Arena *a, const char *path, int left)
+{
+    char to[PATH_MAX];
+    if (realpath(path, to))
+        return arena_strdup(a, to);
+    ssize_t n = readlink(path, to, sizeof to - 1);
+    const char *folder = dirname(arena_strdup(a, path)), *name = basename(arena_strdup(a, path));
+    if (left == 0 || strcmp(folder, path) == 0)
+        return path;
+    if (n > 0) {
+        to[n] = 0;
+        return follow(a, to[0] == '/' ? arena_strdup(a, to) : arena_printf(a, "%s/%s", folder, to), left - 1);
+    }
+    folder = follow(a, folder, left - 1);
+    return strcmp(name, ".") == 0 ? folder : arena_printf(a, "%s/%s", folder, name);
+}
+
+const char *file_target(Arena *a, const char *path)
+{
+    enum { DEPTH = 64 };                             /* of links and of folders that are not there */
+    return follow(a, path, DEPTH);
+}
+
+bool file_same(const char *x, const char *y)
+{
+    struct stat a, b;
+    return stat(x, &a) == 0 && stat(y, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 /* ---- writing ---- */
 
 static void note_failure(Writer *w, const char *call)
@@ -72,34 +104,50 @@ static bool is_special(const char *path)
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
-/* The file a path stands for: a link's target is replaced, not the link. */
-static const char *target_of(Arena *a, const char *path)
+/* A name in the target's folder that nothing has: a file of the user's is never
+ * opened, whatever it is called. */
+static void create_temporary(Arena *a, Writer *w)
 {
-    char real[PATH_MAX];
-    struct stat st;
-    bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-    return link && realpath(path, real) ? arena_strdup(a, real) : path;
+    enum { TRIES = 1000, NAME = 200 };               /* bytes of the target's name: the whole must fit 255 */
+    const char *name = basename(arena_strdup(a, w->target));
+    w->fd = -1;
+    errno = EEXIST;
+    for (int k = 0; k < TRIES && w->fd < 0 && errno == EEXIST; k++) {
+        w->temporary = arena_printf(a, "%s/.%.*s.%ld.%d.tmp", w->folder, NAME, name, (long)getpid(), k);
+        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+}
+
+bool writer_left(const char *entry, const char *of)
+{
+    size_t n = strlen(of);
+    if (entry[0] != '.' || strncmp(entry + 1, of, n) != 0 || entry[1 + n] != '.')
+        return false;
+    const char *number = entry + 1 + n;
+    return strcmp(number + strspn(number, ".0123456789"), "tmp") == 0;
 }
 
 Status writer_open(Arena *a, Writer *w, const char *path)
 {
-    *w = (Writer){.path = path, .target = path, .temporary = path, .in_place = is_special(path)};
-    if (!w->in_place) {
-        w->target = target_of(a, path);
-        w->temporary = arena_printf(a, "%s.tmp", w->target);
+    bool standard = strcmp(path, "-") == 0;
+    *w = (Writer){.shown = standard ? "standard output" : path, .target = path, .in_place = standard || is_special(path)};
+    if (standard) {
+        fflush(stdout);
+        w->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    } else if (w->in_place) {
+        w->fd = open(path, O_WRONLY | O_CLOEXEC);
+    } else {
+        struct stat st;
+        if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+            w->target = file_target(a, path);
+        w->folder = dirname(arena_strdup(a, w->target));
+        create_temporary(a, w);
     }
-    w->folder = arena_strdup(a, dirname(arena_strdup(a, w->target)));
-    w->fd = open(w->temporary, w->in_place ? O_WRONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0)
-        return complain("create", w->temporary, errno);
-    w->state = XXH3_createState();
-    XXH3_64bits_reset(w->state);
-    return OK;
+    return w->fd < 0 ? complain("create", w->shown, errno) : OK;
 }
 
 void writer_put(Writer *w, const void *data, size_t bytes)
 {
-    XXH3_64bits_update(w->state, data, bytes);
     w->bytes += bytes;
     const char *p = data;
     while (bytes && !w->error) {
@@ -127,9 +175,6 @@ Status folder_sync(const char *path)
 
 Status writer_close(Writer *w)
 {
-    w->hash = XXH3_64bits_digest(w->state);
-    XXH3_freeState(w->state);
-    w->state = NULL;
     if (!w->error && !w->in_place && fsync(w->fd) != 0)
         note_failure(w, "sync");
     if (close(w->fd) != 0)
@@ -139,7 +184,7 @@ Status writer_close(Writer *w)
     if (w->error) {
         if (!w->in_place)
             unlink(w->temporary);
-        fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->path, (unsigned long long)w->bytes,
+        fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->shown, (unsigned long long)w->bytes,
                 strerror(w->error));
         return ERR_IO;
     }
@@ -148,7 +193,7 @@ Status writer_close(Writer *w)
 
 Status folder_writable(Arena *a, const char *path)
 {
-    const char *folder = dirname(arena_strdup(a, path));
+    const char *folder = dirname(arena_strdup(a, file_target(a, path)));
     return access(folder, W_OK | X_OK) == 0 ? OK : complain("write into", folder, errno);
 }
 
