@@ -382,8 +382,9 @@ static int try_case(const Case *of, int scale, DType compute, Isa isa, int most,
 static int try_all(int scale, DType compute, Isa isa, int most, Team *team)
 {
     int bad = 0;
-    for (int i = 0; i < ncases; i++)
-        bad += try_case(&cases[i], scale, compute, isa, most, team);
+    const Case *c;
+    for (int i = 0; (c = case_at(i)); i++)
+        bad += try_case(c, scale, compute, isa, most, team);
     return bad;
 }
 
