@@ -15,7 +15,12 @@
 #include "base/text.h"
 
 /* What the tensors of a bucket share. */
-typedef struct BucketKind { DType dtype; bool decays; GridSet reduce, split; } BucketKind;
+typedef struct BucketKind {
+    DType    dtype;
+    bool     decays;
+    GridSet  reduce, split;
+    StageSet tied;                    /* stages with a copy of the weight, when there are several */
+} BucketKind;
 
 typedef struct Bucket {
     BucketKind kind;
@@ -73,28 +78,31 @@ static bool fits(const Bucket *b, const Tensor *w, int64_t limit)
     return (b->elements + padded(w)) * dtype_bytes(w->dtype) <= limit;
 }
 
-/* State i is weight i of the graph. */
 static BucketKind kind_of(const Buckets *bs, uint32_t i)
 {
     const State *s = &bs->p->state[i];
     const Layout *l = &bs->lw->layout;
-    Placement at = l->value[l->g->weight[i].value.i];
+    uint32_t weight = bs->lw->weight_of[i];
+    ValueId v = l->g->weight[weight].value;
+    Placement at = l->value[v.i];
     GridSet whole = placement_on(&l->grid, at, PLACE_WHOLE), all = (GridSet)((1u << l->grid.n) - 1);
-    return (BucketKind){bs->p->tensor[s->weight.i].dtype, s->decays, l->reduce[i], all & (GridSet)~whole};
+    StageSet used = l->used[v.i];
+    return (BucketKind){bs->p->tensor[s->weight.i].dtype, s->decays, l->reduce[weight], all & (GridSet)~whole, used & (used - 1) ? used : 0};
 }
 
 static bool same_kind(BucketKind a, BucketKind b)
 {
-    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.split == b.split;
+    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.split == b.split && !a.tied && !b.tied;
 }
 
 /* The bucket that weight i goes into: the open one of its kind, unless it is full.
- * A tensor above the limit alone gets one of its own and leaves the open one open. */
+ * A weight with copies on other stages has one of its own, as there others come
+ * before it.  A tensor above the limit alone gets one of its own and leaves the open one open. */
 static Bucket *bucket_for(Buckets *bs, uint32_t i, int64_t limit)
 {
     const Tensor *w = &bs->p->tensor[bs->p->state[i].weight.i];
     BucketKind kind = kind_of(bs, i);
-    bool alone = padded(w) * dtype_bytes(w->dtype) > limit;
+    bool alone = kind.tied || padded(w) * dtype_bytes(w->dtype) > limit;
     for (uint32_t k = bs->nbucket; !alone && k-- > 0;) {
         Bucket *b = &bs->bucket[k];
         if (b->full || !same_kind(b->kind, kind))
@@ -251,17 +259,29 @@ static void take(Buckets *bs, Insertion **ins, uint32_t *n, uint32_t before, uin
     p->ninstr = from;
 }
 
-/* The gradients of a bucket are summed where its ranks hold summands. */
-static void reduce_bucket(Buckets *bs, const Bucket *b)
+/* The gradients of a bucket are summed where ranks hold summands.  Copies of a weight
+ * come last, in the order of the weights: that is the same on all of their stages. */
+static void reduce_buckets(Buckets *bs)
 {
-    if (b->kind.reduce)
-        collective(bs->lw, OP_all_reduce, b->kind.reduce, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
+    for (uint32_t i = 0; i < bs->nbucket; i++) {
+        const Bucket *b = &bs->bucket[i];
+        if (b->kind.reduce && !b->kind.tied)
+            collective(bs->lw, OP_all_reduce, b->kind.reduce, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
+    }
+    for (uint32_t s = 0; s < bs->p->nstate; s++)
+        for (uint32_t i = 0; i < bs->nbucket; i++) {
+            const Bucket *b = &bs->bucket[i];
+            if (b->kind.tied && b->state[0] == s)
+                collective_over(bs->lw, OP_all_reduce, b->kind.reduce, b->kind.tied, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
+        }
 }
 
 /* Of equal copies one is counted. */
 static bool counts(const Buckets *bs, const Bucket *b)
 {
     const Grid *g = &bs->lw->layout.grid;
+    if (b->kind.tied && (uint32_t)__builtin_ctzll(b->kind.tied) != bs->lw->stage)
+        return false;
     for (uint32_t d = 0; d < g->n; d++)
         if (!(b->kind.split >> d & 1) && grid_coordinate(g, bs->lw->place, d) > 0)
             return false;
@@ -299,8 +319,7 @@ static void add_update(Buckets *bs)
     Insertion *ins = NULL;
     uint32_t n = 0;
     uint32_t from = p->ninstr, before = back->end;
-    for (uint32_t i = 0; i < bs->nbucket; i++)
-        reduce_bucket(bs, &bs->bucket[i]);
+    reduce_buckets(bs);
     norm_of_all(bs);
     for (uint32_t i = 0; i < bs->nbucket && p->optimizer.kind != OPTIMIZER_NONE; i++)
         program_add_instr(p, step(p, &bs->bucket[i]));

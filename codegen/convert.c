@@ -41,17 +41,22 @@ static RankGroup all_ranks(const Program *p)
     return g;
 }
 
+static uint32_t add_group(Program *p, RankGroup g)
+{
+    for (uint32_t i = 0; i < p->ngroup; i++)
+        if (same_group(&p->group[i], &g))
+            return i;
+    PUSH(p->arena, p->group, p->ngroup, g);
+    return p->ngroup - 1;
+}
+
 uint32_t group_index(Lowering *lw, GridSet set)
 {
     Program *p = lw->p;
     RankGroup g = set == ALL_RANKS ? all_ranks(p) : grid_group(p->arena, &lw->layout.grid, lw->place, set);
     for (uint32_t i = 0; i < g.n && set != ALL_RANKS; i++)
         g.rank[i] += lw->stage * lw->layout.grid.nranks;
-    for (uint32_t i = 0; i < p->ngroup; i++)
-        if (same_group(&p->group[i], &g))
-            return i;
-    PUSH(p->arena, p->group, p->ngroup, g);
-    return p->ngroup - 1;
+    return add_group(p, g);
 }
 
 /* ---- views and instructions ---- */
@@ -105,11 +110,11 @@ static void give_parts(Program *p, TensorId t, bool parts, int64_t n, TensorId *
         factor[1] = 1;
 }
 
-void collective(Lowering *lw, OpKind op, GridSet set, const char *path, TensorId src, TensorId dst)
+static void emit(Lowering *lw, OpKind op, uint32_t group, const char *path, TensorId src, TensorId dst)
 {
     Program *p = lw->p;
     Instr in = instr_new(op, path);
-    in.group = group_index(lw, set);
+    in.group = group;
     int64_t n = p->group[in.group].n;
     bool cut = op == OP_reduce_scatter || op == OP_all_to_all, joined = op == OP_all_gather || op == OP_all_to_all;
     in.narg = in.nout = 1;
@@ -121,6 +126,41 @@ void collective(Lowering *lw, OpKind op, GridSet set, const char *path, TensorId
     in.extent[0] = cut || joined ? n : 1;
     in.role[1] = 'n';
     in.extent[1] = cut ? bytes / n : bytes;
+    program_add_instr(p, in);
+}
+
+void collective(Lowering *lw, OpKind op, GridSet set, const char *path, TensorId src, TensorId dst)
+{
+    emit(lw, op, group_index(lw, set), path, src, dst);
+}
+
+void collective_over(Lowering *lw, OpKind op, GridSet set, StageSet stages, const char *path, TensorId src, TensorId dst)
+{
+    const Grid *grid = &lw->layout.grid;
+    RankGroup one = grid_group(lw->scratch, grid, lw->place, set), all = {0};
+    for (uint32_t s = 0; s < lw->layout.nstages; s++)
+        for (uint32_t i = 0; stages >> s & 1 && i < one.n; i++)
+            PUSH(lw->p->arena, all.rank, all.n, s * grid->nranks + one.rank[i]);
+    emit(lw, op, add_group(lw->p, all), path, src, dst);
+}
+
+void message(Lowering *lw, OpKind op, const Crossing *c, TensorId t)
+{
+    Program *p = lw->p;
+    Instr in = instr_new(op, value_of(lw->g, c->value)->path);
+    RankGroup pair = {NEWN(p->arena, uint32_t, 2), 2};
+    pair.rank[0] = c->from * lw->layout.grid.nranks + lw->place;
+    pair.rank[1] = c->to * lw->layout.grid.nranks + lw->place;
+    in.group = add_group(p, pair);
+    int64_t n = tensor_elements(&p->tensor[t.i]);
+    in.nfactor = 1;
+    in.extent[0] = n;
+    in.role[0] = 'n';
+    TensorId flat = view(p, t, 1, &n);
+    in.narg = op == OP_send;
+    in.nout = op == OP_recv;
+    *(op == OP_send ? &in.arg[0] : &in.out[0]) = flat;
+    (op == OP_send ? in.arg_factor : in.out_factor)[0][0] = 0;
     program_add_instr(p, in);
 }
 

@@ -52,9 +52,9 @@ static void lower(Lowering *lw, const PassDump *dump)
     after(p, 1, dump);
     bucket(lw);
     after(p, 2, dump);
-    schedule(p);
+    schedule(lw);
     after(p, 3, dump);
-    memory(p, lw->scratch);
+    memory(lw);
     after(p, 4, dump);
 }
 

@@ -80,8 +80,20 @@ static bool within_calls(BufferClass c)
     return c == CLASS_working || c == CLASS_saved || c == CLASS_workspace;
 }
 
+/* With several micro-batches in flight, one is saved while another runs forward or
+ * backward, so its slot is taken during all of both. */
+static void save(Buffer *b, const Proc *forward, const Proc *backward, uint32_t slots)
+{
+    b->cls = CLASS_saved;
+    b->slots = slots;
+    if (slots > 1) {
+        b->first = (int32_t)forward->first;
+        b->last = (int32_t)backward->end - 1;
+    }
+}
+
 /* Made in forward and read in backward: saved.  States, inputs and scalars: always. */
-static void classify(Program *p)
+static void classify(Program *p, uint32_t slots)
 {
     const Proc *forward = proc_find(p, PROC_forward), *backward = proc_find(p, PROC_backward);
     for (uint32_t i = 0; i < p->nbuffer; i++) {
@@ -89,8 +101,20 @@ static void classify(Program *p)
         if (!within_calls(b->cls))
             b->first = b->last = -1;
         else if (proc_has(forward, (uint32_t)b->first) && proc_has(backward, (uint32_t)b->last))
-            b->cls = CLASS_saved;
+            save(b, forward, backward, slots);
     }
+}
+
+/* What is sent is read by its receiver when that comes to it: nothing else may lie
+ * there before the sender makes it anew. */
+static void keep_sent(Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        if (p->instr[i].op == OP_send) {
+            Buffer *b = &p->buffer[buffer_of(p, p->instr[i].arg[0]).i];
+            b->first = b->first < 0 ? -1 : 0;
+            b->last = b->first < 0 ? -1 : (int32_t)p->ninstr - 1;
+        }
 }
 
 /* ---- parts of the map ---- */
@@ -195,11 +219,14 @@ static void place_offsets(Program *p, MapPart part, Arena *scratch)
     p->map_bytes[part] = end;
 }
 
-void memory(Program *p, Arena *scratch)
+void memory(Lowering *lw)
 {
+    Program *p = lw->p;
+    Arena *scratch = lw->scratch;
     finish_instrs(p);
     read_lifetimes(p);
-    classify(p);
+    classify(p, schedule_slots(lw));
+    keep_sent(p);
     share(p);
     place_offsets(p, PART_PRIVATE, scratch);
     place_offsets(p, PART_SHARED, scratch);

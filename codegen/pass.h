@@ -45,6 +45,7 @@ typedef struct Lowering {
     Micro          micro;
     Layout         layout;
     uint32_t       stage, place;      /* of the rank: its stage, and its number in it */
+    uint32_t      *weight_of; uint32_t nweight_of;   /* per state of the program: the graph's weight */
     Program       *p;
 } Lowering;
 
@@ -52,8 +53,10 @@ void support_check(const Lowering *);  /* diagnose what codegen and the device c
 void place(Lowering *);                /* ops -> instructions, values -> tensors */
 void fuse(Program *, Arena *scratch);
 void bucket(Lowering *);
-void schedule(Program *);
-void memory(Program *, Arena *scratch);
+void schedule(Lowering *);
+/* Micro-batches in flight on the rank's stage. */
+uint32_t schedule_slots(const Lowering *);
+void memory(Lowering *);
 int  verify(const Program *, FILE *err);
 
 /* Instruction of an op: extents, roles and attributes; no tensors yet. */
@@ -73,6 +76,10 @@ TensorId convert(Lowering *, ValueId, TensorId t, Placement from, Placement to);
 /* One collective over the ranks that differ on the axes of a set, from the bytes of
  * src to those of dst. */
 void     collective(Lowering *, OpKind, GridSet, const char *path, TensorId src, TensorId dst);
+/* The same over these ranks of several stages. */
+void     collective_over(Lowering *, OpKind, GridSet, StageSet, const char *path, TensorId src, TensorId dst);
+/* A value that crosses between stages, from or into the bytes of a tensor. */
+void     message(Lowering *, OpKind, const Crossing *, TensorId);
 /* The program's group of ranks that differ on the axes of a set; ALL_RANKS: of all
  * ranks of all stages. */
 #define ALL_RANKS ((GridSet)UINT16_MAX)

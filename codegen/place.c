@@ -21,7 +21,8 @@ typedef struct Converted { ValueId value; Placement placement; TensorId tensor; 
 /* One placing of the forward pass. */
 typedef struct World {
     ProcKind forward;                 /* PROC_forward or PROC_evaluate */
-    TensorId *tensor;                 /* per value */
+    TensorId *tensor;                 /* per value; NO_TENSOR: not on this stage */
+    Placement *placed;                /* per value: where it lies here */
     TensorId *given;                  /* per value: an input as the loader gives it */
     Converted *converted; uint32_t nconverted;       /* in the order made */
     uint32_t here;                    /* those from here on were made in this procedure */
@@ -40,11 +41,21 @@ static Tensor tensor_of(const Lowering *lw, ValueId v)
     return value_tensor(lw, v, lw->layout.value[v.i]);
 }
 
+/* A weight lies where it is read; one that nobody reads, on the first stage. */
+static bool is_here(const Lowering *lw, ValueId weight)
+{
+    StageSet used = lw->layout.used[weight.i];
+    return used ? used >> lw->stage & 1 : lw->stage == 0;
+}
+
 static void place_weights(Lowering *lw, TensorId *tensor)
 {
     Program *p = lw->p;
     for (uint32_t i = 0; i < lw->g->nweight; i++) {
         const Weight *w = &lw->g->weight[i];
+        if (!is_here(lw, w->value))
+            continue;
+        PUSH(lw->scratch, lw->weight_of, lw->nweight_of, i);
         TensorId t = tensor[w->value.i] = code_own(p, tensor_of(lw, w->value), CLASS_weights);
         State s = {.path = value_of(lw->g, w->value)->path, .weight = t, .master = NO_TENSOR, .gradient = NO_TENSOR,
                    .moment = {NO_TENSOR, NO_TENSOR}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
@@ -125,7 +136,7 @@ static const Converted *find_converted(const Lowering *lw, const World *w, uint3
 static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
 {
     const Grid *g = &lw->layout.grid;
-    Placement from = lw->layout.value[v.i];
+    Placement from = w->placed[v.i];
     TensorId t = w->tensor[v.i];
     assert(has_tensor(t) && "makers come first");
     if (placement_equal(g, from, as))
@@ -193,9 +204,23 @@ static void place_results(Lowering *lw, World *w, OpId o, Instr *in)
     }
 }
 
+/* A sum of gradients of which this stage has one: that is its summand. */
+static bool place_summand(Lowering *lw, World *w, OpId o)
+{
+    const Op *op = op_of(lw->g, o);
+    for (int a = 0; has_value(op->sum_of) && a < 2; a++)
+        if (!has_tensor(w->tensor[op->arg[a].i])) {
+            w->tensor[op->out[0].i] = argument(lw, w, o, !a);
+            return true;
+        }
+    return false;
+}
+
 static void place_op(Lowering *lw, World *w, OpId o)
 {
     const Op *op = op_of(lw->g, o);
+    if (place_summand(lw, w, o))
+        return;
     if (op_info[op->kind].flags & OPF_VIEW || is_identity(lw, w, op)) {
         TensorId *out = &w->tensor[op->out[0].i];
         *out = view_place(lw, op, argument(lw, w, o, 0), tensor_of(lw, op->out[0]), *out);
@@ -215,8 +240,44 @@ static void place_op(Lowering *lw, World *w, OpId o)
 static void place_phase(Lowering *lw, World *w, Phase phase)
 {
     for (uint32_t o = 0; o < lw->g->nop; o++)
-        if (lw->g->op[o].phase == phase)
+        if (lw->g->op[o].phase == phase && lw->layout.stages[o] >> lw->stage & 1)
             place_op(lw, w, (OpId){o});
+}
+
+/* ---- what crosses between stages ---- */
+
+static Placement crossing_placement(const Lowering *lw, ValueId v)
+{
+    Placement p = lw->layout.value[v.i];
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        p.on[d] = p.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : p.on[d];
+    return p;
+}
+
+static bool crosses_in(const Lowering *lw, const Crossing *c, Phase phase)
+{
+    return op_of(lw->g, value_of(lw->g, c->value)->maker)->phase == phase;
+}
+
+static void receive(Lowering *lw, World *w, Phase phase)
+{
+    for (uint32_t i = 0; i < lw->layout.ncrossing; i++) {
+        const Crossing *c = &lw->layout.crossing[i];
+        if (c->to != lw->stage || !crosses_in(lw, c, phase))
+            continue;
+        w->placed[c->value.i] = crossing_placement(lw, c->value);
+        TensorId t = w->tensor[c->value.i] = code_own(lw->p, value_tensor(lw, c->value, w->placed[c->value.i]), CLASS_working);
+        message(lw, OP_recv, c, t);
+    }
+}
+
+static void send(Lowering *lw, World *w, Phase phase)
+{
+    for (uint32_t i = 0; i < lw->layout.ncrossing; i++) {
+        const Crossing *c = &lw->layout.crossing[i];
+        if (c->from == lw->stage && crosses_in(lw, c, phase))
+            message(lw, OP_send, c, as_placed(lw, w, c->value, crossing_placement(lw, c->value)));
+    }
 }
 
 /* Inputs of floats arrive in their own type; what computes with them reads a copy
@@ -226,7 +287,7 @@ static void cast_inputs(Lowering *lw, World *w)
     DType compute = lw->g->precision.compute;
     for (uint32_t v = 0; v < lw->g->nvalue; v++) {
         const Value *val = &lw->g->value[v];
-        if (val->role != ROLE_INPUT || !dtype_is_float(val->dtype) || val->dtype == compute)
+        if (val->role != ROLE_INPUT || !dtype_is_float(val->dtype) || val->dtype == compute || !(lw->layout.used[v] >> lw->stage & 1))
             continue;
         Tensor t = tensor_of(lw, (ValueId){v});
         t.dtype = compute;
@@ -254,10 +315,8 @@ static void place_outputs(Lowering *lw, World *w)
 {
     for (uint32_t i = 0; i < lw->g->noutput; i++) {
         ValueId v = lw->g->output[i];
-        Placement as = lw->layout.value[v.i];
-        for (uint32_t d = 0; d < lw->layout.grid.n; d++)
-            as.on[d] = as.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : as.on[d];
-        PUSH(lw->p->arena, lw->p->output, lw->p->noutput, as_placed(lw, w, v, as));
+        if (has_tensor(w->tensor[v.i]))
+            PUSH(lw->p->arena, lw->p->output, lw->p->noutput, as_placed(lw, w, v, crossing_placement(lw, v)));
     }
 }
 
@@ -266,7 +325,9 @@ static void place_forward(Lowering *lw, World *w)
     uint32_t first = lw->p->ninstr;
     w->here = w->nconverted;
     cast_inputs(lw, w);
+    receive(lw, w, PHASE_FORWARD);
     place_phase(lw, w, PHASE_FORWARD);
+    send(lw, w, PHASE_FORWARD);
     if (w->forward == PROC_evaluate)
         place_outputs(lw, w);
     close_proc(lw->p, w->forward, first);
@@ -286,11 +347,11 @@ static Placement gradient_placement(const Lowering *lw, uint32_t weight)
  * counted in parts. */
 static void place_gradients(Lowering *lw, World *w)
 {
-    for (uint32_t i = 0; i < lw->g->nweight; i++) {
-        const Weight *wt = &lw->g->weight[i];
-        if (wt->frozen || !has_value(wt->gradient))
+    for (uint32_t i = 0; i < lw->p->nstate; i++) {
+        const Weight *wt = &lw->g->weight[lw->weight_of[i]];
+        if (wt->frozen || !has_value(wt->gradient) || !has_tensor(w->tensor[wt->gradient.i]))
             continue;
-        TensorId t = as_placed(lw, w, wt->gradient, gradient_placement(lw, i));
+        TensorId t = as_placed(lw, w, wt->gradient, gradient_placement(lw, lw->weight_of[i]));
         const Op *maker = op_of(lw->g, value_of(lw->g, wt->gradient)->maker);
         if (lw->micro.count > 1 && lw->micro.value[wt->gradient.i].kind == MICRO_WHOLE)
             t = once(lw, maker, t, lw->micro.count, 0);
@@ -303,15 +364,19 @@ static void place_training(Lowering *lw, World *w)
     place_forward(lw, w);
     uint32_t first = lw->p->ninstr;
     w->here = w->nconverted;
+    receive(lw, w, PHASE_BACKWARD);
     place_phase(lw, w, PHASE_BACKWARD);
     place_gradients(lw, w);
+    send(lw, w, PHASE_BACKWARD);
     close_proc(lw->p, PROC_backward, first);
 }
 
 static World world_new(Lowering *lw, ProcKind forward, const World *shared)
 {
     size_t bytes = sizeof(TensorId) * (lw->g->nvalue + 1);
-    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .given = arena_alloc(lw->scratch, bytes)};
+    size_t places = sizeof(Placement) * (lw->g->nvalue + 1);
+    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .given = arena_alloc(lw->scratch, bytes), .placed = arena_alloc(lw->scratch, places)};
+    memcpy(w.placed, lw->layout.value, places);
     if (shared) {
         memcpy(w.tensor, shared->tensor, bytes);
         memcpy(w.given, shared->given, bytes);
@@ -332,7 +397,7 @@ static void place_agreement(Lowering *lw, World *w)
 {
     uint32_t first = lw->p->ninstr;
     for (uint32_t v = 0; v < lw->g->nvalue; v++)
-        if (lw->layout.agree[v])
+        if (lw->layout.agree[v] && has_tensor(w->tensor[v]))
             sum_scalar(lw, w->tensor[v], lw->layout.agree[v]);
     close_proc(lw->p, PROC_agree, first);
 }
@@ -357,7 +422,7 @@ static void place_shared(Lowering *lw, World *w)
     close_proc(lw->p, PROC_begin, 0);
     place_agreement(lw, w);
     ValueId loss = lw->g->loss;
-    if (has_value(loss) && !has_tensor(w->tensor[loss.i]))
+    if (has_value(loss) && !has_tensor(w->tensor[loss.i]) && layout_has(&lw->layout, loss, lw->stage))
         w->tensor[loss.i] = code_own(lw->p, tensor_of(lw, loss), CLASS_scalars);
 }
 
@@ -373,6 +438,6 @@ void place(Lowering *lw)
     }
     World eval = world_new(lw, PROC_evaluate, &shared);
     place_forward(lw, &eval);
-    if (has_value(g->loss))
+    if (has_tensor(lw->p->loss))
         place_total(lw, lw->p->loss);
 }

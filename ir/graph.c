@@ -298,7 +298,7 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
 {
     const OpSig *sig = op_sig(s->kind);
     assert(s->narg <= op_narg(s->kind) && s->nout <= sig->nresult + sig->nsaved && s->nout <= MAX_OUTS);
-    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward,
+    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward, .sum_of = NO_VALUE,
              .narg = s->narg, .nout = s->nout, .at = s->at};
     op.key = s->key ? arena_strdup(g->arena, s->key) : op.path;
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);

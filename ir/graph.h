@@ -82,6 +82,7 @@ typedef struct Op {
     const char *path;                 /* "h[3].attn.q"; backward ops "grad:h[3].attn.q" */
     const char *key;                  /* whose random numbers it draws: the forward op's path */
     OpId        forward;              /* backward ops: the op differentiated; else NO_OP */
+    ValueId     sum_of;               /* backward `add` of two gradients of one value: that value; else NO_VALUE */
     uint8_t     narg, nout, nfactor;
     ValueId     arg[MAX_ARGS];        /* NO_VALUE where an optional argument is absent */
     ValueId     out[MAX_OUTS];

@@ -226,7 +226,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
             agree(l, &g->op[o]);
     }
     read_reductions(l);
-    return OK;
+    return layout_stages(a, ds, g, plan, l);
 }
 
 /* ---- tensors ---- */

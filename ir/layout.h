@@ -34,6 +34,17 @@ typedef uint16_t GridSet;             /* a bit per grid axis */
 enum { PLACE_WHOLE = -1, PLACE_PARTIAL = -2 };       /* else the value axis that is split */
 typedef struct Placement { int8_t on[MAX_GRID]; } Placement;
 
+/* Stages of a pipeline.  Forward ops are cut between in their order; backward ops go
+ * with them.  What depends on weights alone (positions, tables) is executed wherever
+ * it is used, and so its gradients, like those of a weight used on several stages,
+ * are summands, one a stage. */
+typedef uint64_t StageSet;            /* a bit per stage */
+enum { MAX_STAGES = 64 };
+
+/* A value that is made on one stage and read on another, there in the same place of
+ * the mesh; a partial one is completed first. */
+typedef struct Crossing { ValueId value; uint32_t from, to; } Crossing;
+
 typedef struct Layout {
     const Graph *g;
     Grid       grid;
@@ -43,7 +54,14 @@ typedef struct Layout {
                                          the first forward op: label counts */
     int64_t   *pad;                   /* per dim: elements added */
     GridSet   *reduce;                /* per weight: where its gradient is partial when backward is done */
+    uint32_t   nstages;
+    StageSet  *stages;                /* per op: where it is executed */
+    StageSet  *used;                  /* per value: where it is, and where it is read */
+    Crossing  *crossing; uint32_t ncrossing;         /* in order of the values */
 } Layout;
+
+/* Whether a value is made on a stage, or given to it by the loader or a checkpoint. */
+bool layout_has(const Layout *, ValueId, uint32_t stage);
 
 /* Rules that cannot be met are diagnostics at the rule. */
 Status layout_read(Arena *, Diags *, const Graph *, const Plan *, Layout *out);

@@ -6,6 +6,7 @@
 
 Status layout_grid(Diags *, const Graph *, const Plan *, Grid *out);
 Status layout_pads(Diags *, const Graph *, const Plan *, Layout *);
+Status layout_stages(Arena *, Diags *, const Graph *, const Plan *, Layout *);
 Status layout_cuts(Arena *, Diags *, const Graph *, const Plan *, Layout *);
 
 #endif

@@ -47,7 +47,8 @@ static void skip_separator(const char **p)
         (*p)++;
 }
 
-bool path_matches(const Path *pattern, const char *path)
+/* What follows the pattern in a path; NULL: it does not match. */
+static const char *match(const Path *pattern, const char *path)
 {
     const char *p = path;
     for (uint32_t i = 0; i < pattern->nstep; i++) {
@@ -55,17 +56,28 @@ bool path_matches(const Path *pattern, const char *path)
         if (!step->name) {
             int64_t round = take_index(&p);
             if (round < step->first || round > step->last)
-                return false;
+                return NULL;
         } else {
             take_index(&p);           /* no rounds given: every round */
             skip_separator(&p);
             size_t n = name_length(p);
             if (n != strlen(step->name) || strncmp(p, step->name, n) != 0)
-                return false;
+                return NULL;
             p += n;
         }
     }
-    return true;
+    return p;
+}
+
+bool path_matches(const Path *pattern, const char *path)
+{
+    return match(pattern, path) != NULL;
+}
+
+int64_t path_round(const Path *pattern, const char *path)
+{
+    const char *rest = match(pattern, path);
+    return rest ? take_index(&rest) : -1;
 }
 
 /* ---- printing ---- */

@@ -21,6 +21,8 @@ typedef struct MeshRef { MeshAxis axis[4]; MeshPart part[4]; uint8_t n; } MeshRe
 /* Part of a path: a name, or the rounds first..last of the repeat before it. */
 typedef struct PathStep { const char *name; int64_t first, last; } PathStep;   /* name NULL: rounds */
 typedef struct Path { PathStep *step; uint32_t nstep; Span at; } Path;
+/* Round of the repeat that the pattern names and the path lies in; -1: it lies in none. */
+int64_t path_round(const Path *, const char *path);
 bool path_matches(const Path *, const char *path);   /* path lies at or under the pattern; no rounds given: every round */
 
 typedef enum RuleKind {

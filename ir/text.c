@@ -66,6 +66,8 @@ static void print_op(FILE *f, const Graph *g, uint32_t i)
     record_put_string(f, "key", op->key);
     fputs(" forward=", f);
     put_index(f, op->forward.i);
+    if (has_value(op->sum_of))
+        fprintf(f, " sum_of=%u", op->sum_of.i);
     put_values(f, "args", op->narg, op->arg);
     put_values(f, "outs", op->nout, op->out);
     fputs(" factors=[", f);
@@ -210,6 +212,7 @@ static void read_op(Records *r, Graph *g)
     op.path = record_string(r, "path");
     op.key = record_string(r, "key");
     op.forward.i = record_index(r, "forward", g->nop);
+    op.sum_of.i = record_has(r, "sum_of") ? record_index(r, "sum_of", g->nvalue) : UINT32_MAX;
     memset(op.arg, 0xFF, sizeof op.arg);
     memset(op.out, 0xFF, sizeof op.out);
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);

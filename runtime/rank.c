@@ -12,7 +12,7 @@ void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
 {
     const Tensor *t = &r->program->tensor[id.i];
     const Buffer *b = &r->program->buffer[t->buffer.i];
-    uint32_t s = b->by_micro ? micro : slot;
+    uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
     assert(s < b->slots && "a call names a slot its buffer does not have");
     return r->map.base + b->offset + (int64_t)s * b->bytes + t->at;
 }

@@ -42,7 +42,7 @@ static inline char *lock_at(const LockRank *r, TensorId id, uint32_t slot, uint3
 {
     const Tensor *t = &r->p->tensor[id.i];
     const Buffer *b = &r->p->buffer[t->buffer.i];
-    uint32_t s = b->by_micro ? micro : slot;
+    uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
     assert_true(s < b->slots);
     return r->map[b->part] + b->offset + (int64_t)s * b->bytes + t->at;
 }
@@ -51,8 +51,8 @@ static inline void lock_spoil(const LockRank *r, uint32_t instr, uint32_t slot)
 {
     for (uint32_t i = 0; i < r->p->nbuffer; i++) {
         const Buffer *b = &r->p->buffer[i];
-        if (b->last == (int32_t)instr)
-            memset(r->map[b->part] + b->offset + (int64_t)slot * b->bytes, 0xFF, (size_t)b->bytes);
+        if (b->last == (int32_t)instr && b->last + 1 < (int32_t)r->p->ninstr)
+            memset(r->map[b->part] + b->offset + (int64_t)(b->slots > 1 ? slot : 0) * b->bytes, 0xFF, (size_t)b->bytes);
     }
 }
 
@@ -269,6 +269,26 @@ static inline void lock_next(LockRank *r, const Calls *calls, const Call *call)
     r->at = r->call < calls->n ? r->p->proc[calls->call[r->call].proc].first : 0;
 }
 
+static inline bool lock_sends(const Program *p, const Call *call)
+{
+    for (uint32_t i = p->proc[call->proc].first; i < p->proc[call->proc].end; i++)
+        if (p->instr[i].op == OP_send)
+            return true;
+    return false;
+}
+
+/* A procedure that sends begins when what was sent before is received. */
+static inline bool lock_may_begin(const Lockstep *l, uint32_t me, const Call *call)
+{
+    const LockRank *r = &l->rank[me];
+    if (r->at != r->p->proc[call->proc].first || !lock_sends(r->p, call))
+        return true;
+    for (uint32_t i = 0; i < l->nmessage; i++)
+        if (l->message[i].from == me && !l->message[i].taken)
+            return false;
+    return true;
+}
+
 /* Run a rank until it communicates or is done; true when it did anything. */
 static inline bool lock_compute(Lockstep *l, uint32_t me, const Calls *calls)
 {
@@ -278,6 +298,8 @@ static inline bool lock_compute(Lockstep *l, uint32_t me, const Calls *calls)
         const Call *call = &calls[me].call[r->call];
         r->step.micro = call->micro;
         r->step.first = call->micro == 0;
+        if (!lock_may_begin(l, me, call))
+            break;
         bool message = lock_instr(r)->op == OP_send || lock_instr(r)->op == OP_recv;
         if (lock_communicates(r) && !(message && lock_message(l, me, call)))
             break;
@@ -293,7 +315,7 @@ static inline bool lock_compute(Lockstep *l, uint32_t me, const Calls *calls)
 static inline bool lock_meet(Lockstep *l, uint32_t me, const Calls *calls)
 {
     LockRank *r = &l->rank[me];
-    if (r->call >= calls[me].n || !lock_communicates(r) || lock_instr(r)->op == OP_recv)
+    if (r->call >= calls[me].n || !lock_communicates(r) || lock_instr(r)->op == OP_recv || lock_instr(r)->op == OP_send)
         return false;
     const RankGroup *g = &r->p->group[lock_instr(r)->group];
     for (uint32_t k = 0; k < g->n; k++) {

@@ -44,6 +44,7 @@ static inline Build build_new(int64_t batch)
     b.plan = NEW(b.a, Plan);
     b.plan->microbatches = 1;
     b.plan->bucket = DEFAULT_BUCKET;
+    b.plan->schedule = "1f1b";
     for (int i = 0; i < MESH_AXES; i++)
         b.plan->mesh[i] = 1;
     b.plan->ndevices = 1;

@@ -63,6 +63,9 @@ static Plan plan_of(Model *m, Pin pin)
     assert_int_equal(s, OK);
     plan.rule = rules->rule;
     plan.nrule = rules->nrule;
+    for (uint32_t i = 0; i < rules->nrule; i++)
+        if (rules->rule[i].kind == RULE_SETTING && strcmp(rules->rule[i].name, "schedule") == 0)
+            plan.schedule = rules->rule[i].text;
     return plan;
 }
 
@@ -203,9 +206,20 @@ static void mixed(void **unused)
     same_numbers(llama, (Pin){1, 2, 2, 2, 1, "split heads, ffn, vocab by tp; split seq by cp"});
 }
 
+static void pipeline(void **unused)
+{
+    (void)unused;
+    same_numbers(gpt2, (Pin){2, 1, 1, 1, 1, "stage before h[1]"});
+    same_numbers(gpt2, (Pin){2, 1, 1, 1, 4, "stage before h[1]"});
+    same_numbers(llama, (Pin){2, 1, 1, 1, 4, "stage after layer[0]; schedule = \"gpipe\""});
+    same_numbers(llama, (Pin){3, 1, 1, 1, 8, "stage before layer[0].mlp; stage before layer[1].mlp.down"});
+    same_numbers(gpt2, (Pin){2, 2, 1, 2, 2, "split heads, ffn, vocab by tp; split seq by tp; stage every 1 in h"});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipeline),
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(sequence_parallel),
