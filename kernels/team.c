@@ -74,7 +74,7 @@ static void *work(void *arg)
     }
 }
 
-static int cores(void)
+int team_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -121,7 +121,7 @@ Team *team_new(int n)
     }
     t->n = n;
     t->worker = w;
-    t->spins = n <= cores() ? SPINS : 0;
+    t->spins = n <= team_cores() ? SPINS : 0;
     sigset_t all, old;                               /* signals are the caller's to handle */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

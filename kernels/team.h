@@ -16,6 +16,8 @@ int   team_size(const Team *);
 void  team_run(Team *, TeamFn, void *ctx);
 void  team_free(Team *);
 
+/* Processors this process may run on. */
+int   team_cores(void);
 /* Worker w's part [*first, *end) of n items, in multiples of `grain` items. */
 void  team_part(int64_t n, int64_t grain, int worker, int nworker, int64_t *first, int64_t *end);
 

@@ -1,0 +1,51 @@
+/* Point to point.  A letter names a buffer of the sender, or holds the message if it
+ * is short; the receiver copies it and says so. */
+#include "runtime/comm/world.h"
+
+#include <assert.h>
+#include <string.h>
+
+Status cpu_send(Endpoint *end, int to, const void *buffer, int64_t bytes)
+{
+    CpuEndpoint *e = (CpuEndpoint *)end;
+    Channel *c = world_channel(e->world, end->rank, to);
+    uint32_t k = ++e->sent[to];
+    Letter *l = &c->letter[k % COMM_DEPTH];
+    const Awaited place = {&c->received, k - COMM_DEPTH, to, WAIT_send, 0};
+    TRY(flag_await(e, &place));
+    l->bytes = bytes;
+    if (bytes <= INLINE)
+        memcpy(l->data, buffer, (size_t)bytes);
+    else
+        l->at = endpoint_offset(e, buffer, bytes);
+    flag_raise(&l->flag, k);
+    return OK;
+}
+
+Status cpu_recv(Endpoint *end, int from, void *buffer, int64_t bytes)
+{
+    CpuEndpoint *e = (CpuEndpoint *)end;
+    Channel *c = world_channel(e->world, from, end->rank);
+    uint32_t k = ++e->received[from];
+    Letter *l = &c->letter[k % COMM_DEPTH];
+    const Awaited letter = {&l->flag, k, from, WAIT_recv, 0};
+    TRY(flag_await(e, &letter));
+    assert(l->bytes == bytes && "sender and receiver agree on the size of a message");
+    if (bytes <= INLINE)
+        memcpy(buffer, l->data, (size_t)bytes);
+    else
+        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes);
+    flag_raise(&c->received, k);
+    return OK;
+}
+
+Status cpu_flush(Endpoint *end)
+{
+    CpuEndpoint *e = (CpuEndpoint *)end;
+    for (int to = 0; to < end->nrank; to++) {
+        const Awaited all = {&world_channel(e->world, end->rank, to)->received, e->sent[to], to, WAIT_send, 0};
+        if (e->sent[to] > 0)
+            TRY(flag_await(e, &all));
+    }
+    return OK;
+}

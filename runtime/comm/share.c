@@ -1,0 +1,51 @@
+/* A rank's work on large messages, divided among its team. */
+#include "runtime/comm/world.h"
+
+/* Below this one thread is done before others have woken. */
+enum { TEAM_BYTES = 256 << 10 };
+
+/* Messages of at least these bytes are written around the caches: they would not be
+ * found there when they are read next. */
+enum { STREAM_BYTES = 16 << 20 };
+
+typedef struct Copy { char *to; const char *from; int64_t bytes; Isa isa; } Copy;
+typedef struct Sum { const Combine *c; Isa isa; } Sum;
+
+static void copy_some(void *ctx, int worker, int nworker)
+{
+    const Copy *c = ctx;
+    int64_t first, end;
+    team_part(c->bytes, LINE, worker, nworker, &first, &end);
+    copy_bytes(c->to + first, c->from + first, end - first, c->bytes >= STREAM_BYTES, c->isa);
+}
+
+static void combine_some(void *ctx, int worker, int nworker)
+{
+    const Sum *s = ctx;
+    Combine c = *s->c;
+    int64_t first, end;
+    team_part(c.end - c.first, LINE, worker, nworker, &first, &end);
+    c.end = c.first + end;
+    c.first += first;
+    combine(&c, s->isa);
+}
+
+static void share(const CpuEndpoint *e, int64_t bytes, TeamFn fn, void *ctx)
+{
+    if (e->team && bytes >= TEAM_BYTES)
+        team_run(e->team, fn, ctx);
+    else
+        fn(ctx, 0, 1);
+}
+
+void endpoint_copy(const CpuEndpoint *e, void *to, const void *from, int64_t bytes)
+{
+    Copy c = {to, from, bytes, e->isa};
+    share(e, bytes, copy_some, &c);
+}
+
+void endpoint_combine(const CpuEndpoint *e, const Combine *c)
+{
+    Sum s = {c, e->isa};
+    share(e, (c->end - c->first) * dtype_bytes(c->dtype), combine_some, &s);
+}
