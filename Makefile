@@ -7,6 +7,7 @@
 #   release   gcc, optimised: what is installed
 #   asan      gcc with address and undefined-behaviour sanitizers: what tests run
 #   clang     clang, optimised: the goldens run on it too
+#   tsan      gcc with the thread sanitizer: some tests of ranks that are threads
 
 # ---- settings a user may give on the command line ----
 
@@ -32,14 +33,17 @@ VARIANTS  = release asan clang
 CC_release = gcc
 CC_asan    = gcc
 CC_clang   = clang
+CC_tsan    = gcc
 
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_release  = -O2 -g1
 OPT_asan     = -O1 -g1 $(SANITIZE)
 OPT_clang    = -O2 -g1
+OPT_tsan     = -O1 -g1 -fsanitize=thread
 KOPT_release = -O3 -g1 -DNDEBUG
 KOPT_asan    = -O1 -g1 $(SANITIZE)
 KOPT_clang   = -O3 -g1 -DNDEBUG
+KOPT_tsan    = $(OPT_tsan)
 LINK_asan    = $(SANITIZE)
 
 # Each file of kernels/cpu is built once per level of the instruction set, with
@@ -157,7 +161,7 @@ build/$(1)/obj/%.$(2).o: %.c Makefile | $$(SETUP)
 	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -march=x86-64-$(2) -DISA=$(2) -c $$< -o $$@
 endef
 
-$(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
+$(foreach v,$(VARIANTS) tsan,$(eval $(call variant_rules,$(v))))
 
 # ---- test programs (asan) and helpers of the benchmarks (release) ----
 
@@ -168,6 +172,13 @@ build/asan/libtests.a: $(patsubst %.c,build/asan/obj/%.o,$(HELPER_C))
 build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/libexecutor.a build/asan/libcompiler.a
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
+# Tests of threads that communicate, with the thread sanitizer: only what they need is built.
+TSAN_C     = $(call sources,base runtime/comm) $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
+TSAN_TESTS = $(addprefix build/tsan/tests/unit/,test_comm test_comm_faults)
+build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_tsan) -fsanitize=thread -o $@ $^ -lcmocka -lpthread
 
 # What tests preload into the release build, to watch it or to make its calls fail.
 PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
@@ -182,7 +193,7 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS) $(PRELOADS)
+test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
