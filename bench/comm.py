@@ -3,8 +3,9 @@
 
     comm.py --ours build/release/bench/bench_comm --mpi build/release/bench/peer_mpi
 
-The two programs take turns, so that a neighbour on the machine meets both; medians
-are over all rounds. Fails where a figure is below its bar. README.md says how to
+The two programs take turns. Ratios are of figures of the same turn, so that a change
+of clock, a neighbour or a move of a virtual processor meets both; medians are over
+the turns. Fails where a figure is below its bar. README.md says how to
 read the table.
 """
 import argparse
@@ -28,7 +29,7 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "16000000000", "
 
 def mpirun(args, ranks):
     """The peer at its best: pinned where cores suffice, yielding where not, and an allocator that keeps its memory."""
-    bind = ["--bind-to", "core"] if ranks <= os.cpu_count() else ["--bind-to", "none", "--oversubscribe"]
+    bind = ["--bind-to", "core"] if ranks <= os.cpu_count() else ["--bind-to", "core:overload-allowed", "--oversubscribe"]
     passed = [word for name in ALLOCATOR for word in ("-x", name)]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return ["mpirun", *root, "-np", str(ranks), *bind, *passed, args.mpi, str(args.most)]
@@ -43,16 +44,17 @@ def output_of(command):
 
 
 def measure(args):
-    """{(who, ranks, op, bytes): microseconds}"""
-    samples = {}
+    """A list of turns, each {(who, ranks, op, bytes): microseconds}."""
+    turns = []
     for turn in range(args.rounds):
+        figures = {}
         for ranks in args.ranks:
             ours = [args.ours, "--ranks", str(ranks), "--most", str(args.most)] + (["--copy"] if ranks == 2 else [])
             commands = [ours, mpirun(args, ranks)]
             for command in commands if turn % 2 == 0 else commands[::-1]:
-                for r in output_of(command):
-                    samples.setdefault((r["who"], r["ranks"], r["op"], r["bytes"]), []).append(r["us"])
-    return {key: statistics.median(all_of) for key, all_of in samples.items()}
+                figures.update({(r["who"], r["ranks"], r["op"], r["bytes"]): r["us"] for r in output_of(command)})
+        turns.append(figures)
+    return turns
 
 
 def moved_and_touched(op, ranks, size):
@@ -79,12 +81,16 @@ def size_text(size):
     return "%d MiB" % (size // MIB) if size >= MIB else "%d KiB" % (size // KIB) if size >= KIB else "%d B" % size
 
 
-def row(figures, key, failed, missed):
+def row(turns, key, failed, missed):
     _, ranks, op, size = key
-    ours, theirs = figures[key], figures[("mpi", ranks, op, size)]
+    peer = ("mpi", ranks, op, size)
     moved, touched = moved_and_touched(op, ranks, size)
-    ratio = theirs / ours
-    copy, fetch = (moved / copy_rate(figures, kind, touched) / ours for kind in ("copy", "fetch"))
+
+    def middle(figure):
+        return statistics.median(figure(turn) for turn in turns)
+
+    ours, theirs, ratio = middle(lambda t: t[key]), middle(lambda t: t[peer]), middle(lambda t: t[peer] / t[key])
+    fetch, copy = (middle(lambda t: moved / copy_rate(t, kind, touched) / t[key]) for kind in ("fetch", "copy"))
     what = "%s of %s, %d ranks" % (op, size_text(size), ranks)
     if size >= RATIO_FROM.get(ranks, math.inf) and ratio < 1.0:
         failed.append("%s: %.2f times Open MPI" % (what, ratio))
@@ -100,13 +106,13 @@ def row(figures, key, failed, missed):
     print("%5d  %-14s %8s | %10.2f %10.2f | %7.2fx | %s %s" % (ranks, op, size_text(size), ours, theirs, ratio, *percent))
 
 
-def table(figures, others):
+def table(turns, others):
     failed, missed = [], []
     print("\nCollectives of ranks on one machine, f32, microseconds (peer: Open MPI)")
     print("%5s  %-14s %8s | %10s %10s | %8s | %7s %7s" % ("ranks", "operation", "size", "prun", "Open MPI", "ratio", "fetch", "copy"))
-    for key in figures:
+    for key in turns[0]:
         if key[0] == "prun" and key[2] not in ("copy", "fetch"):
-            row(figures, key, failed, missed)
+            row(turns, key, failed, missed)
     print("ratio: speed of prun over Open MPI.  fetch, copy: its speed over that of two threads which copy as many bytes")
     print("from the other's buffer, or from their own")
     if others > 0.1:
@@ -124,14 +130,14 @@ def main():
     p.add_argument("--ours", required=True)
     p.add_argument("--mpi", required=True)
     p.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--most", type=int, default=64 * MIB, help="bytes of the largest message")
     args = p.parse_args()
     start, busy = time.monotonic(), machine_busy()
     used = sum(os.times()[2:4])
-    figures = measure(args)
+    turns = measure(args)
     others = (machine_busy() - busy - (sum(os.times()[2:4]) - used)) / (time.monotonic() - start)
-    return table(figures, others)
+    return table(turns, others)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ typedef enum WaitKind {
 typedef struct Progress {
     _Alignas(LINE) atomic_llong instr;               /* begun last; -1: none */
     atomic_llong begun;               /* how many */
-    atomic_int   waits_for;           /* a rank; -1: none, or not for long */
+    atomic_int   waits_for;           /* a rank; -1: none, or only just */
     atomic_int   kind;                /* WaitKind */
     atomic_uint  group;
 } Progress;
