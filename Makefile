@@ -67,7 +67,7 @@ UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
 FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
 HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
 TOOL_C     = $(call sources,tests/tools)
-BENCH_C    = $(call sources,bench bench/text)
+BENCH_C    = $(filter-out bench/peer_mpi.c,$(call sources,bench bench/text))
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
 
 # Use all cores unless the caller chose a number of jobs.
@@ -191,6 +191,11 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
+# The peer of the collectives needs MPI, which only `make bench` installs.
+build/release/bench/peer_mpi: bench/peer_mpi.c bench/comm_loop.h Makefile | bench-setup
+	@mkdir -p $(@D)
+	$(call say,mpicc,$@)OMPI_CC=$(CC_release) mpicc -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -o $@ $<
+
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
 test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(PRELOADS)
@@ -214,12 +219,12 @@ check-all: test-programs
 update: test-programs
 	@UPDATE=1 tests/run.sh golden/
 
-bench: release bench-tools bench-setup
+bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
 
-# The peer that is measured: PyTorch in a virtual environment below build/.
+# The peers that are measured: Open MPI, and PyTorch in a virtual environment below build/.
 bench-setup: setup
-	@.ci/setup python3-venv
+	@.ci/setup python3-venv openmpi-bin libopenmpi-dev
 	@bench/setup_torch.sh build/venv
 
 # Checkers that find more than the compilers' warnings, where they are installed.
@@ -251,6 +256,6 @@ help:
 #: make check      set up, build with sanitizers, run the tests
 #: make check-all  the same with the slow tests
 #: make update     rewrite the golden files (read the diff before you commit it)
-#: make bench      measure against PyTorch
+#: make bench      measure against PyTorch and Open MPI
 #: make install    PREFIX=/usr/local DESTDIR=
 #: make lint       cppcheck and shellcheck

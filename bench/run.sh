@@ -1,7 +1,8 @@
 #!/bin/bash
-# What `make bench` runs: one training step of GPT-2 124M in prun and in PyTorch,
-# in turns, and our matrix product against the installed ones. Fails when a ratio
-# is below its bar. README.md says what is measured and how to read it.
+# What `make bench` runs: collectives of ranks on this machine against Open MPI; one
+# training step of GPT-2 124M in prun and in PyTorch, in turns, and our matrix product
+# against the installed ones. Fails when a ratio is below its bar. README.md says
+# what is measured and how to read it.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,7 @@ prun=build/release/prun
 gemm=build/release/bench/peer_gemm
 python=build/venv/bin/python
 dir=build/bench
+sections=${BENCH_SECTIONS:-comm steps}
 model=models/gpt2.pmodel
 options=(-D dtype=f32 -D drop=0.0)
 batch=4
@@ -17,6 +19,7 @@ seqs=${BENCH_SEQS:-64 256}           # tokens a sequence
 threads=${BENCH_THREADS:-1 2}
 rounds=${BENCH_ROUNDS:-3}            # turns of prun and PyTorch
 steps=${BENCH_STEPS:-3}              # timed steps a turn
+comm_rounds=${BENCH_COMM_ROUNDS:-7}  # turns of our collectives and Open MPI's
 
 fail() {
     printf 'bench: %s\n' "$1" >&2
@@ -43,26 +46,52 @@ cluster bench_$1 "one CPU device, threads: $1" {
 CLUSTER
 }
 
-# torch.compile needs a C++ compiler; without one the peer would be weaker than it could be.
-command -v g++ >/dev/null || fail "g++ is missing: apt-get install g++ python3-dev"
-for needed in $pplan $prun $gemm $python; do
-    [ -x "$needed" ] || fail "$needed is missing: type make bench"
-done
+need() {
+    local program
+    for program in "$@"; do
+        [ -x "$program" ] || fail "$program is missing: type make bench"
+    done
+}
+
+bench_comm() {
+    need build/release/bench/bench_comm build/release/bench/peer_mpi
+    python3 bench/comm.py --ours build/release/bench/bench_comm --mpi build/release/bench/peer_mpi --rounds "$comm_rounds"
+}
+
+bench_steps() {
+    local seq t plan
+    need $pplan $prun $gemm $python
+    # torch.compile needs a C++ compiler; without one the peer would be weaker than it could be.
+    command -v g++ >/dev/null || fail "g++ is missing: apt-get install g++ python3-dev"
+    rm -f "$dir/steps.jsonl" "$dir/gemm.jsonl"
+    "$gemm" --rows $((batch * 64)) >"$dir/gemm.jsonl"
+    for seq in $seqs; do
+        for t in $threads; do
+            cluster_text "$t" >"$dir/cpu$t.pcluster"
+            plan=$dir/gpt2_${seq}_$t.plan
+            "$pplan" plan $model -c "$dir/cpu$t.pcluster" "${options[@]}" -D batch=$batch -D seq="$seq" -o "$plan" >"$plan.log" ||
+                fail "pplan found no plan, see $plan.log"
+            printf 'measuring: batch %s, seq %s, threads %s\n' "$batch" "$seq" "$t"
+            "$python" bench/compare.py step --prun $prun --plan "$plan" --batch $batch --seq "$seq" --threads "$t" \
+                --rounds "$rounds" --steps "$steps" --out "$dir/steps.jsonl"
+        done
+    done
+    "$python" bench/compare.py table --steps "$dir/steps.jsonl" --gemm "$dir/gemm.jsonl"
+}
+
 mkdir -p "$dir"
-rm -f "$dir/steps.jsonl" "$dir/gemm.jsonl"
 grep -m 1 'model name' /proc/cpuinfo | sed 's/.*: /processor: /'
 "$prun" --version
-
-"$gemm" --rows $((batch * 64)) >"$dir/gemm.jsonl"
-for seq in $seqs; do
-    for t in $threads; do
-        cluster_text "$t" >"$dir/cpu$t.pcluster"
-        plan=$dir/gpt2_${seq}_$t.plan
-        "$pplan" plan $model -c "$dir/cpu$t.pcluster" "${options[@]}" -D batch=$batch -D seq="$seq" -o "$plan" >"$plan.log" ||
-            fail "pplan found no plan, see $plan.log"
-        printf 'measuring: batch %s, seq %s, threads %s\n' "$batch" "$seq" "$t"
-        "$python" bench/compare.py step --prun $prun --plan "$plan" --batch $batch --seq "$seq" --threads "$t" \
-            --rounds "$rounds" --steps "$steps" --out "$dir/steps.jsonl"
-    done
+# Every section runs, whatever the one before it said; 'set -e' would not hold inside '||'.
+status=0
+for section in $sections; do
+    set +e
+    case $section in
+    comm) (set -e; bench_comm) ;;
+    steps) (set -e; bench_steps) ;;
+    *) fail "there is no section '$section', expected comm or steps" ;;
+    esac
+    [ $? -eq 0 ] || status=1
+    set -e
 done
-"$python" bench/compare.py table --steps "$dir/steps.jsonl" --gemm "$dir/gemm.jsonl"
+exit $status

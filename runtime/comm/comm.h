@@ -64,7 +64,7 @@ struct Comm {
     /* Point to point: the k-th send from a rank to another meets the k-th receive.
      * send() hands a buffer over and returns without waiting for the receiver unless
      * COMM_DEPTH earlier ones have not been received; the buffer may be changed after
-     * flush(), which waits until everything this rank sent has been received. */
+     * flush(), which waits until nothing this rank sent is still to be read. */
     Status (*send)(Endpoint *, int to, const void *buffer, int64_t bytes);
     Status (*recv)(Endpoint *, int from, void *buffer, int64_t bytes);
     Status (*flush)(Endpoint *);

@@ -14,10 +14,12 @@ Status cpu_send(Endpoint *end, int to, const void *buffer, int64_t bytes)
     const Awaited place = {&c->received, k - COMM_DEPTH, to, WAIT_send, 0};
     TRY(flag_await(e, &place));
     l->bytes = bytes;
-    if (bytes <= INLINE)
+    if (bytes <= COMM_SMALL) {
         memcpy(l->data, buffer, (size_t)bytes);
-    else
+    } else {
         l->at = endpoint_offset(e, buffer, bytes);
+        e->lent[to] = k;
+    }
     flag_raise(&l->flag, k);
     return OK;
 }
@@ -31,10 +33,10 @@ Status cpu_recv(Endpoint *end, int from, void *buffer, int64_t bytes)
     const Awaited letter = {&l->flag, k, from, WAIT_recv, 0};
     TRY(flag_await(e, &letter));
     assert(l->bytes == bytes && "sender and receiver agree on the size of a message");
-    if (bytes <= INLINE)
+    if (bytes <= COMM_SMALL)
         memcpy(buffer, l->data, (size_t)bytes);
     else
-        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes);
+        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes, endpoint_streams(e, bytes));
     flag_raise(&c->received, k);
     return OK;
 }
@@ -43,9 +45,10 @@ Status cpu_flush(Endpoint *end)
 {
     CpuEndpoint *e = (CpuEndpoint *)end;
     for (int to = 0; to < end->nrank; to++) {
-        const Awaited all = {&world_channel(e->world, end->rank, to)->received, e->sent[to], to, WAIT_send, 0};
-        if (e->sent[to] > 0)
-            TRY(flag_await(e, &all));
+        const Awaited read = {&world_channel(e->world, end->rank, to)->received, e->lent[to], to, WAIT_send, 0};
+        if (e->lent[to] > 0)
+            TRY(flag_await(e, &read));
+        e->lent[to] = 0;
     }
     return OK;
 }

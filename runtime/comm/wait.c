@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 2000, POLITE_SPINS = 100, YIELDS = 1000 };
+enum { SPINS = 2000, POLITE_SPINS = 20, YIELDS = 1000 };
+#define YIELD_SECONDS 1e-3
 
 /* How long a sleeper goes without a look at the abort flag and at the rank it waits for. */
 static const struct timespec nap = {.tv_nsec = 50000000};
@@ -89,43 +90,60 @@ static void blame(const CpuEndpoint *e, const Suspect *s)
 
 /* ---- waiting ---- */
 
+/* Whether the wait is over, and how. */
+static bool over(const CpuEndpoint *e, const Awaited *a, Status *s)
+{
+    *s = flag_reached(a->flag, a->value) ? OK : ERR_COMM;
+    return *s == OK || !running(e->world);
+}
+
 static Status sleep_until(CpuEndpoint *e, const Awaited *a)
 {
     Suspect suspect = {.rank = -1};
+    Status s;
     for (;;) {
         atomic_fetch_add(&a->flag->sleepers, 1);
         uint32_t seen = atomic_load(&a->flag->value);
         if ((int32_t)(seen - a->value) < 0 && running(e->world))
             syscall(SYS_futex, &a->flag->value, FUTEX_WAIT, seen, &nap, NULL, 0);
         atomic_fetch_sub(&a->flag->sleepers, 1);
-        if (flag_reached(a->flag, a->value))
-            return OK;
-        if (!running(e->world))
-            return ERR_COMM;
+        if (over(e, a, &s))
+            return s;
         if (is_stuck(e, a->rank, &suspect))
             blame(e, &suspect);
     }
 }
 
+/* Other programs may make a single turn of theirs last milliseconds, so time counts too. */
+static Status yield_until(CpuEndpoint *e, const Awaited *a)
+{
+    double end = seconds() + YIELD_SECONDS;
+    Status s;
+    for (int i = 1; i <= YIELDS; i++) {
+        if (over(e, a, &s))
+            return s;
+        if (i % 16 == 0 && seconds() > end)
+            break;
+        sched_yield();
+    }
+    return sleep_until(e, a);
+}
+
 Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
 {
-    for (int i = 0; i < e->spins + YIELDS; i++) {
-        if (flag_reached(a->flag, a->value))
-            return OK;
-        if (!running(e->world))
-            return ERR_COMM;
-        if (i < e->spins)
-            pause_once();
-        else
-            sched_yield();
+    Status s;
+    for (int i = 0; i < e->spins; i++) {
+        if (over(e, a, &s))
+            return s;
+        pause_once();
     }
     Progress *mine = world_progress(e->world, e->base.rank);
-    atomic_store(&mine->kind, a->kind);
-    atomic_store(&mine->group, a->group);
-    atomic_store(&mine->waits_for, a->rank);
-    Status s = sleep_until(e, a);
-    if (s == OK)                      /* else it stays, for the message of whoever aborts the run */
-        atomic_store(&mine->waits_for, -1);
+    atomic_store_explicit(&mine->kind, a->kind, memory_order_relaxed);
+    atomic_store_explicit(&mine->group, a->group, memory_order_relaxed);
+    atomic_store_explicit(&mine->waits_for, a->rank, memory_order_release);
+    s = yield_until(e, a);
+    if (s == OK)                      /* else it stays, for the message of whoever ends the run */
+        atomic_store_explicit(&mine->waits_for, -1, memory_order_release);
     return s;
 }
 

@@ -34,7 +34,7 @@ static int64_t arrivals_at(const Header *h)
 
 static int64_t channels_at(const Header *h)
 {
-    return round_up(arrivals_at(h) + (int64_t)h->ngroup * h->nrank * (int64_t)sizeof(Arrival), LETTER);
+    return arrivals_at(h) + (int64_t)h->ngroup * h->nrank * (int64_t)sizeof(Arrival);
 }
 
 static int64_t control_bytes(const Header *h)
@@ -194,7 +194,6 @@ Status world_map(Arena *a, const WorldFiles *f, int rank, World **out)
         Status s;
         TRY_OR(s, map_file(f->shared, h.shared_bytes, &at), out);
         w->shared = at;
-        touch((char *)w->header, h.control_bytes);
         touch_parts(w, rank);
     }
     *out = w;

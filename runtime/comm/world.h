@@ -45,7 +45,7 @@ typedef enum WaitKind {
 typedef struct Progress {
     _Alignas(LINE) atomic_llong instr;               /* begun last; -1: none */
     atomic_llong begun;               /* how many */
-    atomic_int   waits_for;           /* a rank; -1: none, or not for long */
+    atomic_int   waits_for;           /* a rank; -1: none, or only just */
     atomic_int   kind;                /* WaitKind */
     atomic_uint  group;
 } Progress;
@@ -63,18 +63,16 @@ typedef struct Half {
 
 typedef struct Arrival { Half half[2]; } Arrival;
 
-enum { LETTER = 2 * LINE, INLINE = LETTER - 24 };    /* bytes */
-
 /* One message on its way. */
 typedef struct Letter {
-    _Alignas(LETTER) Flag flag;       /* number of the message, from 1 */
+    _Alignas(LINE) Flag flag;         /* number of the message, from 1 */
     int64_t bytes, at;                /* offset in the sender's part */
-    unsigned char data[INLINE];       /* the message itself if it fits */
+    unsigned char data[COMM_SMALL];   /* a small message itself */
 } Letter;
 
 typedef struct Channel {
     Letter letter[COMM_DEPTH];        /* message k in place k mod COMM_DEPTH */
-    _Alignas(LETTER) Flag received;   /* messages */
+    _Alignas(LINE) Flag received;     /* messages */
 } Channel;
 
 struct World {
@@ -95,7 +93,9 @@ typedef struct CpuEndpoint {
     Isa       isa;
     double    timeout;                /* seconds */
     int       spins;                  /* before yielding */
+    int64_t   cache;                  /* bytes of the last-level cache */
     uint32_t *sent, *received;        /* messages to and from each rank */
+    uint32_t *lent;                   /* the last message to each rank that is read from a buffer; 0: none */
 } CpuEndpoint;
 
 typedef struct CpuGroup {
@@ -141,7 +141,10 @@ Status cpu_recv(Endpoint *, int from, void *buffer, int64_t bytes);
 Status cpu_flush(Endpoint *);
 
 /* ---- share.c: work divided among the rank's team ---- */
-void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes);
+/* Whether `bytes` that this rank writes, while its peers write as many, are better
+ * written around the caches. */
+bool endpoint_streams(const CpuEndpoint *, int64_t bytes);
+void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes, bool stream);
 void endpoint_combine(const CpuEndpoint *, const Combine *);
 
 /* ---- endpoint.c ---- */

@@ -28,6 +28,7 @@ typedef struct Step {
 } Step;
 
 enum { PART = 1 << 20, GROUPS = 5, LARGE = 20011, RANDOM_STEPS = 2000 };
+enum { HUGE = 6000011, HUGE_PART = 100 << 20 };      /* elements of 8 bytes: more than caches hold */
 
 typedef union Number { float f32; double f64; int32_t i32; int64_t i64; unsigned char byte[8]; } Number;
 
@@ -98,12 +99,13 @@ static Places sizes_of(const Step *s, const CommGroup *g)
 }
 
 /* Buffers lie elsewhere at each rank and in each step. */
-static Places places_of(const Step *s, const CommGroup *g, char *part)
+static Places places_of(const Ranks *r, const Step *s, const CommGroup *g)
 {
+    char *part = world_part(r->world, g->end->rank);
     Places p = sizes_of(s, g);
     int64_t size = dtype_bytes(s->dtype);
     p.send = part + (64 + (int64_t)(mix(s->seed) % 5) + g->end->rank * 3) * size;
-    p.recv = part + PART / 2 + (64 + (int64_t)(mix(s->seed + 1) % 5) + g->end->rank) * size;
+    p.recv = part + r->part / 2 + (64 + (int64_t)(mix(s->seed + 1) % 5) + g->end->rank) * size;
     if (s->in_place && s->kind == ALL_GATHER)
         p.send = p.recv + p.at * size;
     else if (s->in_place)
@@ -153,9 +155,9 @@ static int wrong(const Step *s, const CommGroup *g, const char *what, int64_t i)
     return 1;
 }
 
-static int do_step(const Step *s, CommGroup *g, char *part)
+static int do_step(const Ranks *r, const Step *s, CommGroup *g)
 {
-    Places p = places_of(s, g, part);
+    Places p = places_of(r, s, g);
     int64_t size = dtype_bytes(s->dtype);
     const unsigned char edge[8] = {0xa5, 0x5a, 0xa5, 0x5a, 0xa5, 0x5a, 0xa5, 0x5a};
     memcpy(p.recv - size, edge, (size_t)size);
@@ -191,14 +193,14 @@ static bool makes_sense(const Step *s, int n)
     return !(s->kind == ALL_TO_ALL && s->count % n != 0);
 }
 
-static int each_size(Step s, CommGroup *g, char *part)
+static int each_size(const Ranks *r, Step s, CommGroup *g)
 {
     const int64_t count[] = {0, 1, 2, 7, 255, 256, 257, 511, 512, 513, 4 * 1260, LARGE};
     for (size_t i = 0; i < sizeof count / sizeof *count; i++) {
         s.count = count[i];
         s.seed = mix(s.seed + 1);
         s.root = (int)(s.seed % (uint32_t)g->n);
-        if (makes_sense(&s, g->n) && do_step(&s, g, part) != 0)
+        if (makes_sense(&s, g->n) && do_step(r, &s, g) != 0)
             return 1;
     }
     return 0;
@@ -208,15 +210,27 @@ static int everything(Ranks *r, Arena *a, Endpoint *e)
 {
     const DType dtype[] = {DT_f32, DT_f64, DT_i32, DT_i64};
     CommGroup *g = everybody(a, e);
-    char *part = world_part(r->world, e->rank);
     for (int k = 0; k < KINDS; k++)
         for (int d = 0; d < 4; d++)
             for (int how = 0; how < 4; how++) {
                 Step s = {.seed = (uint32_t)(k * 100 + d * 10 + how), .kind = (Kind)k, .dtype = dtype[d],
                           .op = how & 1 ? REDUCE_MAX : REDUCE_SUM, .in_place = how & 2 && k != RING};
-                if ((!(how & 1) || k == ALL_REDUCE || k == REDUCE_SCATTER || k == REDUCE) && each_size(s, g, part) != 0)
+                if ((!(how & 1) || k == ALL_REDUCE || k == REDUCE_SCATTER || k == REDUCE) && each_size(r, s, g) != 0)
                     return 1;
             }
+    return 0;
+}
+
+/* Messages that teams share, written around the caches where that is worth it. */
+static int huge_ones(Ranks *r, Arena *a, Endpoint *e)
+{
+    CommGroup *g = everybody(a, e);
+    const Kind kind[] = {ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, RING};
+    for (int i = 0; i < 8; i++) {
+        Step s = {.seed = (uint32_t)i, .kind = kind[i / 2], .dtype = DT_f64, .in_place = i % 2 && i < 6, .count = HUGE};
+        if (do_step(r, &s, g) != 0)
+            return 1;
+    }
     return 0;
 }
 
@@ -265,7 +279,7 @@ static int at_random(Ranks *r, Arena *a, Endpoint *e)
         s.root = (int)(mix(seed + 5) % (uint32_t)g->n);
         if (s.kind == ALL_TO_ALL)
             s.count -= s.count % g->n;
-        if (do_step(&s, g, world_part(r->world, e->rank)) != 0)
+        if (do_step(r, &s, g) != 0)
             return 1;
     }
     return 0;
@@ -333,6 +347,15 @@ static void teams_do_everything(void **state)
     assert_int_equal(run_threads(&r), 0);
 }
 
+static void teams_share_huge_ones(void **state)
+{
+    (void)state;
+    Ranks r = ranks(2, huge_ones);
+    r.part = HUGE_PART;
+    r.team = 2;
+    assert_int_equal(run_threads(&r), 0);
+}
+
 static void processes_do_everything(void **state)
 {
     (void)state;
@@ -394,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_cover_any_count),   cmocka_unit_test(threads_do_everything), cmocka_unit_test(teams_do_everything),
+        cmocka_unit_test(teams_share_huge_ones),
         cmocka_unit_test(processes_do_everything), cmocka_unit_test(threads_at_random),     cmocka_unit_test(processes_at_random),
         cmocka_unit_test(letters_wait_for_room),   cmocka_unit_test(sends_need_no_receiver),
     };
