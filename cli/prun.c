@@ -27,14 +27,14 @@ static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
 static Status execute(Loaded *l, const Args *args, const RunOptions *o)
 {
     Plan *plan;
-    Program *program;
-    TRY(load_plan(l, true, NULL, &plan, &program));
+    Programs programs;
+    TRY(load_plan(l, true, &plan, &programs));
     TRY(check_device(l, args, plan));
     if (o->ndata == 0) {
         fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
         return ERR_USAGE;
     }
-    return run(l->ir, program, o);
+    return run(l->ir, programs.rank[0], o);
 }
 
 static Status do_run(const Args *args)

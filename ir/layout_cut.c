@@ -3,7 +3,8 @@
  * dp splits the batch of every op that has one.  The other mesh axes split what
  * `split` rules name: for each op the rules with a path before those without, then
  * in the order written; the first axis that the op's signature allows takes the
- * mesh axis there.  Rules are seen through Want rows, one per axis name. */
+ * mesh axis there, unless a `keep` rule holds it whole.  Rules are seen through Want
+ * rows, one per axis name. */
 #include "ir/layout_cut.h"
 
 #include <string.h>
@@ -187,9 +188,10 @@ typedef struct Want {
     MeshAxis    axis;
     MeshPart    part;
     bool        used, complained;
+    const Rule *kept;                 /* a `keep` that took an op from it */
 } Want;
 
-typedef struct Wants { Want *want; uint32_t n; Diags *ds; Layout *l; DimId *heads; } Wants;
+typedef struct Wants { Want *want; uint32_t n; const Plan *plan; Diags *ds; Layout *l; DimId *heads; } Wants;
 
 static void add_wants(Arena *a, Wants *w, const Rule *r)
 {
@@ -200,7 +202,7 @@ static void add_wants(Arena *a, Wants *w, const Rule *r)
 
 static Wants read_wants(Arena *a, Diags *ds, const Plan *plan, Layout *l)
 {
-    Wants w = {.ds = ds, .l = l, .heads = query_heads(a, l->g)};
+    Wants w = {.plan = plan, .ds = ds, .l = l, .heads = query_heads(a, l->g)};
     PUSH(a, w.want, w.n, ((Want){.name = "batch", .axis = AXIS_dp, .used = true}));
     for (int with_path = 1; with_path >= 0; with_path--)
         for (uint32_t i = 0; i < plan->nrule; i++)
@@ -294,6 +296,18 @@ static bool taken(const Layout *l, OpId o, const Want *w)
     return false;
 }
 
+/* The `keep .. whole` rule that exempts the op from being cut along a dim, or NULL. */
+static const Rule *keeps(const Wants *w, const Op *op, DimId d)
+{
+    for (uint32_t i = 0; i < w->plan->nrule; i++) {
+        const Rule *r = &w->plan->rule[i];
+        for (uint32_t k = 0; r->kind == RULE_KEEP && k < r->nnames; k++)
+            if (is_named(w, d, r->names[k]) && path_matches(&r->path, op->path))
+                return r;
+    }
+    return NULL;
+}
+
 static bool try_want(Wants *w, Want *want, OpId o)
 {
     const Graph *g = w->l->g;
@@ -302,6 +316,10 @@ static bool try_want(Wants *w, Want *want, OpId o)
         return false;
     for (uint8_t f = 0; f < op->nfactor; f++) {
         if (!is_named(w, op->factor[f].dim, want->name) || !op_may_split(g, op, f))
+            continue;
+        const Rule *kept = keeps(w, op, op->factor[f].dim);
+        want->kept = kept ? kept : want->kept;
+        if (kept)
             continue;
         want->used = true;
         cut_factor(w, want, o, f, !same_dim(w->heads[op->factor[f].dim.i], NO_DIM));
@@ -324,9 +342,12 @@ static void check_used(const Wants *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
         const Want *x = &w->want[i];
-        if (!x->used && want_size(w->l, x) > 1)
-            diag_error(w->ds, x->rule->at, "no op is split: none that the rule names can be cut along '%s', or rules before it take %s there", x->name,
-                       mesh_axis_name(x->axis));
+        if (x->used || want_size(w->l, x) == 1)
+            continue;
+        Diag *e = diag_error(w->ds, x->rule->at, "no op is split: none that the rule names can be cut along '%s', or rules before it take %s there", x->name,
+                             mesh_axis_name(x->axis));
+        if (x->kept)
+            diag_note(w->ds, e, x->kept->at, "this rule keeps it whole");
     }
 }
 

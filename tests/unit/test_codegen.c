@@ -300,8 +300,8 @@ static void types_are_refused_by_name(void **unused)
     build_free(&m.b);
     m = mini();
     output(&m.b, m.x);
-    m.b.plan->mesh[AXIS_tp] = 2;
-    assert_string_equal(refusal(&m.b, 1), "'mesh tp = 2' needs more than one device, and programs run on one so far");
+    m.b.plan->mesh[AXIS_ep] = 2;
+    assert_string_equal(refusal(&m.b, 1), "'mesh ep = 2' is not lowered so far");
     build_free(&m.b);
 }
 
