@@ -16,6 +16,10 @@ static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
         fprintf(stderr, "error: --device '%s': this version has 'cpu' (and 'auto', which takes it)\n", asked);
         return ERR_USAGE;
     }
+    if (plan->ndevices > 1) {
+        fprintf(stderr, "error: the plan has %u ranks, and this version executes plans of one\n", plan->ndevices);
+        return ERR_REJECT;
+    }
     const Device *d = &l->cluster->device[l->cluster->kind[plan->devices[0]]];
     if (d->backend == BACKEND_CPU)
         return OK;

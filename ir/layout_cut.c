@@ -137,32 +137,12 @@ Status layout_grid(Diags *ds, const Graph *g, const Plan *plan, Grid *out)
 
 /* ---- padding ---- */
 
-/* Zeros of padding stay zeros through these ops, or are not looked at. */
-static bool bears_padding(const Op *op)
-{
-    switch (op->kind) {
-    case OP_embed: case OP_linear: case OP_contract: case OP_cross_entropy: case OP_gelu: case OP_relu: case OP_silu: case OP_tanh:
-    case OP_dropout: case OP_mul: case OP_add: case OP_scale: case OP_cast: case OP_rename:
-        return true;
-    default:
-        return false;
-    }
-}
-
-static const Op *op_against_padding(const Graph *g, DimId d)
-{
-    for (uint32_t o = 0; o < g->nop; o++)
-        for (uint8_t f = 0; g->op[o].phase == PHASE_FORWARD && f < g->op[o].nfactor; f++)
-            if (same_dim(g->op[o].factor[f].dim, d) && !bears_padding(&g->op[o]))
-                return &g->op[o];
-    return NULL;
-}
-
 static void pad_dim(Diags *ds, const Graph *g, const Rule *r, Layout *l, DimId d)
 {
     int64_t n = dim_of(g, d)->extent, over = n % r->number;
-    const Op *op = over ? op_against_padding(g, d) : NULL;
-    if (op) {
+    OpId obstacle = over ? padding_obstacle(g, d) : NO_OP;
+    if (has_op(obstacle)) {
+        const Op *op = op_of(g, obstacle);
         Diag *e = diag_error(ds, r->at, "'%s' (%lld) cannot be padded: op '%s' (%s) would see the padding", r->name, (long long)n, op->path, op_info[op->kind].name);
         diag_note(ds, e, op->at, "the op is here");
     } else if (over) {
@@ -243,16 +223,6 @@ static int64_t want_size(const Layout *l, const Want *w)
     return n;
 }
 
-static const char *divisors(Arena *a, int64_t n)
-{
-    Text t = text_new(a);
-    int64_t seen = 0;
-    for (int64_t i = 2; i <= n && seen < 6; i++)
-        if (n % i == 0 && ++seen)
-            text_add(&t, "%s%lld", t.n ? ", " : "", (long long)i);
-    return t.s;
-}
-
 static void does_not_divide(Wants *w, Want *want, DimId d, int64_t done)
 {
     if (want->complained)
@@ -264,7 +234,7 @@ static void does_not_divide(Wants *w, Want *want, DimId d, int64_t done)
                          mesh_axis_name(want->axis), (long long)size, done > 1 ? arena_printf(w->ds->arena, ", beside a split into %lld", (long long)done) : "");
     if (span_known(dim->at))
         diag_note(w->ds, e, dim->at, "'%s' is declared here", dim->name);
-    diag_help(w->ds, e, "numbers that divide %lld: %s", (long long)(n / done), divisors(w->ds->arena, n / done));
+    diag_help(w->ds, e, "numbers that divide %lld: %s", (long long)(n / done), text_divisors(w->ds->arena, n / done));
 }
 
 /* Cut the factor along every grid axis of the want; kv heads along the leading ones
