@@ -181,13 +181,14 @@ void exchange_begin(const Rank *r, int64_t instr)
         endpoint_progress(r->end, instr);
 }
 
-Status exchange_pace(Rank *r)
+int64_t exchange_slowest(const Rank *r)
 {
-    int64_t ns = (int64_t)(1e9 * r->slowest);
-    if (!r->end || r->timeout > 0)
-        return OK;
-    TRY(rank_agree(r, &ns, 1, REDUCE_MAX));
-    double limit = SLOWEST_TIMES * 1e-9 * (double)ns;
-    endpoint_timeout(r->end, limit > LEAST_TIMEOUT ? limit : LEAST_TIMEOUT);
-    return OK;
+    return (int64_t)(1e9 * r->slowest);
+}
+
+void exchange_pace(const Rank *r, int64_t slowest)
+{
+    double limit = SLOWEST_TIMES * 1e-9 * (double)slowest;
+    if (r->end && r->timeout == 0)
+        endpoint_timeout(r->end, limit > LEAST_TIMEOUT ? limit : LEAST_TIMEOUT);
 }

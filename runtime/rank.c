@@ -70,7 +70,10 @@ static Status warm(Rank *r)
                       .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)
         TRY(rank_call(r, &(Call){.proc = i}));
-    return exchange_pace(r);
+    int64_t slowest = exchange_slowest(r);
+    TRY(rank_agree(r, &slowest, 1, REDUCE_MAX));
+    exchange_pace(r, slowest);
+    return OK;
 }
 
 static Status start_team(Rank *r)

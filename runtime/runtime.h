@@ -196,6 +196,7 @@ typedef struct Log {
     FILE   *file;                     /* JSON lines; NULL: none */
     char    buffer[8192];             /* the file's, so that stdio allocates nothing */
     bool    terminal;                 /* a status line on stderr */
+    bool    silent;                   /* another rank speaks */
     int64_t first, steps;             /* done before, and in all: for the ETA */
     double  started;                  /* seconds, monotonic */
 } Log;
@@ -222,6 +223,7 @@ typedef struct RunOptions {
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
+    double      timeout;              /* seconds; 0: not given */
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 
