@@ -279,7 +279,7 @@ Status load_model(Loaded *l, const Args *args)
     return s;
 }
 
-Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Program **program)
+Status load_plan(Loaded *l, bool closed, Plan **plan, Programs *programs)
 {
     if (!l->cluster) {
         fprintf(stderr, "error: no cluster: name one with -c\n"
@@ -289,9 +289,19 @@ Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Prog
     graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
-    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed, .dump = dump,
+    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
-    Status s = planner_choose(l->ir, l->ds, &request, plan, program);
+    Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
+    diags_flush(l->ds, stderr);
+    return s;
+}
+
+Status load_rank(Loaded *l, const Plan *plan, const Programs *programs, uint32_t rank, const PassDump *dump, Program **out)
+{
+    *out = programs->rank[rank];
+    if (*out && !dump)
+        return OK;
+    Status s = codegen(l->ir, l->ds, l->graph, plan, l->cluster, rank, dump, out);
     diags_flush(l->ds, stderr);
     return s;
 }

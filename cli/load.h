@@ -21,10 +21,13 @@ typedef struct Loaded {
 
 /* Parse and elaborate.  Diagnostics have been printed when this fails. */
 Status load_model(Loaded *, const Args *);
-/* Differentiate, choose a plan, lower it.  `closed`: nothing may be open. */
-Status load_plan(Loaded *, bool closed, const PassDump *, Plan **, Program **);
+/* Differentiate and choose a plan.  `closed`: nothing may be open. */
+Status load_plan(Loaded *, bool closed, Plan **, Programs *);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
+/* The program of one rank of the plan, lowered unless it is among those given; with a
+ * dump it is lowered again, to be seen. */
+Status load_rank(Loaded *, const Plan *, const Programs *, uint32_t rank, const PassDump *, Program **);
 void   load_free(Loaded *);
 
 /* A file given by the user, or a bundled one of that name: the path to open. */

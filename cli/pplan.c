@@ -80,13 +80,14 @@ static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const ch
 static Status do_plan(Loaded *l, const Args *args)
 {
     Plan *plan;
-    Program *program;
+    Programs programs;
     const char *out = args_value(args, OPT_output);
     if (out && strcmp(out, "-") == 0)
         TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
     if (out)
         TRY(check_output(l, out));
-    TRY(load_plan(l, false, NULL, &plan, &program));
+    TRY(load_plan(l, false, &plan, &programs));
+    const Program *program = programs.rank[programs.fullest];
     if (out)
         TRY(write_plan(l, plan, program, out));
     if (out && strcmp(out, "-") == 0)
@@ -129,6 +130,7 @@ static Status do_dump(Loaded *l, const Args *args)
 {
     Plan *plan;
     Program *program;
+    Programs programs;
     PassWanted wanted = {.name = args_value(args, OPT_pass)};
     PassDump dump = {dump_pass, &wanted};
     bool memory = args_value(args, OPT_memory) != NULL, whole = args_value(args, OPT_program) != NULL;
@@ -139,7 +141,8 @@ static Status do_dump(Loaded *l, const Args *args)
     if (!memory)
         TRY(args_refuse(args, OPT_json, "without --memory: programs have a text form of their own"));
     TRY(check_pass(l->ir, wanted.name));
-    TRY(load_plan(l, false, wanted.name ? &dump : NULL, &plan, &program));
+    TRY(load_plan(l, false, &plan, &programs));
+    TRY(load_rank(l, plan, &programs, 0, wanted.name ? &dump : NULL, &program));
     if (whole)
         program_print(stdout, program);
     if (!memory)

@@ -16,6 +16,10 @@ static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
         fprintf(stderr, "error: --device '%s': this version has 'cpu' (and 'auto', which takes it)\n", asked);
         return ERR_USAGE;
     }
+    if (plan->ndevices > 1) {
+        fprintf(stderr, "error: the plan has %u ranks, and this version executes plans of one\n", plan->ndevices);
+        return ERR_REJECT;
+    }
     const Device *d = &l->cluster->device[l->cluster->kind[plan->devices[0]]];
     if (d->backend == BACKEND_CPU)
         return OK;
@@ -27,14 +31,14 @@ static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
 static Status execute(Loaded *l, const Args *args, const RunOptions *o)
 {
     Plan *plan;
-    Program *program;
-    TRY(load_plan(l, true, NULL, &plan, &program));
+    Programs programs;
+    TRY(load_plan(l, true, &plan, &programs));
     TRY(check_device(l, args, plan));
     if (o->ndata == 0) {
         fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
         return ERR_USAGE;
     }
-    return run(l->ir, program, o);
+    return run(l->ir, programs.rank[0], o);
 }
 
 static Status do_run(const Args *args)

@@ -256,5 +256,5 @@ int64_t program_live_peak(const Program *p)
 
 int64_t program_excess(const Program *p)
 {
-    return p->map_bytes[PART_PRIVATE] + p->map_bytes[PART_SHARED] + p->reserve - p->memory;
+    return program_map_bytes(p) + p->reserve - p->memory;
 }

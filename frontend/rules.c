@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "frontend/elab.h"
+#include "ir/split.h"
 
 typedef struct Reader {
     Elab        *e;
@@ -465,8 +466,11 @@ static void check_division(Reader *r, const Rule *rule, uint32_t k)
     diag_note(r->e->ds, e, mesh->at, "%s is %lld here", by, (long long)size);
     if (span_known(d->at))
         diag_note(r->e->ds, e, d->at, "'%s' is declared here", d->name);
-    diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name,
-              (long long)unit, (long long)((d->extent + unit - 1) / unit * unit));
+    if (has_op(padding_obstacle(r->g, (DimId){(uint32_t)(d - r->g->dim)})))
+        diag_help(r->e->ds, e, "numbers that divide %lld: %s", (long long)d->extent, text_divisors(r->arena, d->extent));
+    else
+        diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name, (long long)unit,
+                  (long long)((d->extent + unit - 1) / unit * unit));
 }
 
 static void check_rules(Reader *r)

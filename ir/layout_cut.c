@@ -3,7 +3,8 @@
  * dp splits the batch of every op that has one.  The other mesh axes split what
  * `split` rules name: for each op the rules with a path before those without, then
  * in the order written; the first axis that the op's signature allows takes the
- * mesh axis there.  Rules are seen through Want rows, one per axis name. */
+ * mesh axis there, unless a `keep` rule holds it whole.  Rules are seen through Want
+ * rows, one per axis name. */
 #include "ir/layout_cut.h"
 
 #include <string.h>
@@ -136,32 +137,12 @@ Status layout_grid(Diags *ds, const Graph *g, const Plan *plan, Grid *out)
 
 /* ---- padding ---- */
 
-/* Zeros of padding stay zeros through these ops, or are not looked at. */
-static bool bears_padding(const Op *op)
-{
-    switch (op->kind) {
-    case OP_embed: case OP_linear: case OP_contract: case OP_cross_entropy: case OP_gelu: case OP_relu: case OP_silu: case OP_tanh:
-    case OP_dropout: case OP_mul: case OP_add: case OP_scale: case OP_cast: case OP_rename:
-        return true;
-    default:
-        return false;
-    }
-}
-
-static const Op *op_against_padding(const Graph *g, DimId d)
-{
-    for (uint32_t o = 0; o < g->nop; o++)
-        for (uint8_t f = 0; g->op[o].phase == PHASE_FORWARD && f < g->op[o].nfactor; f++)
-            if (same_dim(g->op[o].factor[f].dim, d) && !bears_padding(&g->op[o]))
-                return &g->op[o];
-    return NULL;
-}
-
 static void pad_dim(Diags *ds, const Graph *g, const Rule *r, Layout *l, DimId d)
 {
     int64_t n = dim_of(g, d)->extent, over = n % r->number;
-    const Op *op = over ? op_against_padding(g, d) : NULL;
-    if (op) {
+    OpId obstacle = over ? padding_obstacle(g, d) : NO_OP;
+    if (has_op(obstacle)) {
+        const Op *op = op_of(g, obstacle);
         Diag *e = diag_error(ds, r->at, "'%s' (%lld) cannot be padded: op '%s' (%s) would see the padding", r->name, (long long)n, op->path, op_info[op->kind].name);
         diag_note(ds, e, op->at, "the op is here");
     } else if (over) {
@@ -187,9 +168,10 @@ typedef struct Want {
     MeshAxis    axis;
     MeshPart    part;
     bool        used, complained;
+    const Rule *kept;                 /* a `keep` that took an op from it */
 } Want;
 
-typedef struct Wants { Want *want; uint32_t n; Diags *ds; Layout *l; DimId *heads; } Wants;
+typedef struct Wants { Want *want; uint32_t n; const Plan *plan; Diags *ds; Layout *l; DimId *heads; } Wants;
 
 static void add_wants(Arena *a, Wants *w, const Rule *r)
 {
@@ -200,7 +182,7 @@ static void add_wants(Arena *a, Wants *w, const Rule *r)
 
 static Wants read_wants(Arena *a, Diags *ds, const Plan *plan, Layout *l)
 {
-    Wants w = {.ds = ds, .l = l, .heads = query_heads(a, l->g)};
+    Wants w = {.plan = plan, .ds = ds, .l = l, .heads = query_heads(a, l->g)};
     PUSH(a, w.want, w.n, ((Want){.name = "batch", .axis = AXIS_dp, .used = true}));
     for (int with_path = 1; with_path >= 0; with_path--)
         for (uint32_t i = 0; i < plan->nrule; i++)
@@ -241,16 +223,6 @@ static int64_t want_size(const Layout *l, const Want *w)
     return n;
 }
 
-static const char *divisors(Arena *a, int64_t n)
-{
-    Text t = text_new(a);
-    int64_t seen = 0;
-    for (int64_t i = 2; i <= n && seen < 6; i++)
-        if (n % i == 0 && ++seen)
-            text_add(&t, "%s%lld", t.n ? ", " : "", (long long)i);
-    return t.s;
-}
-
 static void does_not_divide(Wants *w, Want *want, DimId d, int64_t done)
 {
     if (want->complained)
@@ -262,7 +234,7 @@ static void does_not_divide(Wants *w, Want *want, DimId d, int64_t done)
                          mesh_axis_name(want->axis), (long long)size, done > 1 ? arena_printf(w->ds->arena, ", beside a split into %lld", (long long)done) : "");
     if (span_known(dim->at))
         diag_note(w->ds, e, dim->at, "'%s' is declared here", dim->name);
-    diag_help(w->ds, e, "numbers that divide %lld: %s", (long long)(n / done), divisors(w->ds->arena, n / done));
+    diag_help(w->ds, e, "numbers that divide %lld: %s", (long long)(n / done), text_divisors(w->ds->arena, n / done));
 }
 
 /* Cut the factor along every grid axis of the want; kv heads along the leading ones
@@ -294,6 +266,18 @@ static bool taken(const Layout *l, OpId o, const Want *w)
     return false;
 }
 
+/* The `keep .. whole` rule that exempts the op from being cut along a dim, or NULL. */
+static const Rule *keeps(const Wants *w, const Op *op, DimId d)
+{
+    for (uint32_t i = 0; i < w->plan->nrule; i++) {
+        const Rule *r = &w->plan->rule[i];
+        for (uint32_t k = 0; r->kind == RULE_KEEP && k < r->nnames; k++)
+            if (is_named(w, d, r->names[k]) && path_matches(&r->path, op->path))
+                return r;
+    }
+    return NULL;
+}
+
 static bool try_want(Wants *w, Want *want, OpId o)
 {
     const Graph *g = w->l->g;
@@ -302,6 +286,10 @@ static bool try_want(Wants *w, Want *want, OpId o)
         return false;
     for (uint8_t f = 0; f < op->nfactor; f++) {
         if (!is_named(w, op->factor[f].dim, want->name) || !op_may_split(g, op, f))
+            continue;
+        const Rule *kept = keeps(w, op, op->factor[f].dim);
+        want->kept = kept ? kept : want->kept;
+        if (kept)
             continue;
         want->used = true;
         cut_factor(w, want, o, f, !same_dim(w->heads[op->factor[f].dim.i], NO_DIM));
@@ -324,9 +312,12 @@ static void check_used(const Wants *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
         const Want *x = &w->want[i];
-        if (!x->used && want_size(w->l, x) > 1)
-            diag_error(w->ds, x->rule->at, "no op is split: none that the rule names can be cut along '%s', or rules before it take %s there", x->name,
-                       mesh_axis_name(x->axis));
+        if (x->used || want_size(w->l, x) == 1)
+            continue;
+        Diag *e = diag_error(w->ds, x->rule->at, "no op is split: none that the rule names can be cut along '%s', or rules before it take %s there", x->name,
+                             mesh_axis_name(x->axis));
+        if (x->kept)
+            diag_note(w->ds, e, x->kept->at, "this rule keeps it whole");
     }
 }
 

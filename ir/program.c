@@ -35,6 +35,11 @@ uint32_t program_add_instr(Program *p, Instr in)
     return p->ninstr - 1;
 }
 
+int64_t program_map_bytes(const Program *p)
+{
+    return p->map_bytes[PART_PRIVATE] + p->map_bytes[PART_SHARED];
+}
+
 const char *buffer_class_text(BufferClass c)
 {
     static const char *const text[] = {

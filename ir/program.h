@@ -166,6 +166,8 @@ BufferId program_add_buffer(Program *, Buffer);
 TensorId program_add_tensor(Program *, Tensor);
 uint32_t program_add_instr(Program *, Instr);
 
+int64_t program_map_bytes(const Program *);          /* of both parts */
+
 int64_t tensor_elements(const Tensor *);
 int64_t tensor_bytes(const Tensor *);
 double  instr_flops(const Instr *, const Program *);

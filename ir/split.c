@@ -83,3 +83,24 @@ bool op_may_split(const Graph *g, const Op *op, uint8_t f)
     }
     return true;
 }
+
+/* Zeros of padding stay zeros through these ops, or are not looked at. */
+static bool bears_padding(const Op *op)
+{
+    switch (op->kind) {
+    case OP_embed: case OP_linear: case OP_contract: case OP_cross_entropy: case OP_gelu: case OP_relu: case OP_silu: case OP_tanh:
+    case OP_dropout: case OP_mul: case OP_add: case OP_scale: case OP_cast: case OP_rename:
+        return true;
+    default:
+        return false;
+    }
+}
+
+OpId padding_obstacle(const Graph *g, DimId d)
+{
+    for (uint32_t o = 0; o < g->nop; o++)
+        for (uint8_t f = 0; g->op[o].phase == PHASE_FORWARD && f < g->op[o].nfactor; f++)
+            if (same_dim(g->op[o].factor[f].dim, d) && !bears_padding(&g->op[o]))
+                return (OpId){o};
+    return NO_OP;
+}

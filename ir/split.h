@@ -28,4 +28,7 @@ bool op_distributes(const Op *, uint8_t factor);
  * sum or has a distributed form. */
 bool op_may_split(const Graph *, const Op *, uint8_t factor);
 
+/* The first forward op that would see padding of a dim; NO_OP: it may be padded. */
+OpId padding_obstacle(const Graph *, DimId);
+
 #endif

@@ -16,7 +16,7 @@
 
 static char *slot_of(const Rank *r, const Buffer *b, const Call *c)
 {
-    return r->map.base + b->offset + (int64_t)(b->by_micro ? c->micro : c->slot) * b->bytes;
+    return rank_part(r, b->part) + b->offset + (int64_t)(b->by_micro ? c->micro : c->slot) * b->bytes;
 }
 
 static bool always_live(const Buffer *b)
@@ -27,10 +27,12 @@ static bool always_live(const Buffer *b)
 void guard_open(const Rank *r)
 {
     const Program *p = r->program;
-    __asan_poison_memory_region(r->map.base, (size_t)r->map.bytes);
+    for (int part = 0; part < 2; part++)
+        if (p->map_bytes[part] > 0)
+            __asan_poison_memory_region(rank_part(r, (MapPart)part), (size_t)p->map_bytes[part]);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         if (always_live(&p->buffer[i]))
-            __asan_unpoison_memory_region(r->map.base + p->buffer[i].offset,
+            __asan_unpoison_memory_region(rank_part(r, p->buffer[i].part) + p->buffer[i].offset,
                                           (size_t)(p->buffer[i].bytes * p->buffer[i].slots));
 }
 
@@ -65,8 +67,9 @@ void guard_after(const Rank *r, uint32_t instr, const Call *c)
 
 void guard_close(const Rank *r)
 {
-    if (r->map.base)
-        __asan_unpoison_memory_region(r->map.base, (size_t)r->map.bytes);
+    for (int part = 0; part < 2; part++)
+        if (rank_part(r, (MapPart)part) && r->program->map_bytes[part] > 0)
+            __asan_unpoison_memory_region(rank_part(r, (MapPart)part), (size_t)r->program->map_bytes[part]);
 }
 
 #else

@@ -1,6 +1,7 @@
 /* Memory: the heap beside the map, kept in one piece and reported. */
 #include <limits.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/text.h"
@@ -26,9 +27,50 @@ static const char *heap_text(Arena *a)
     return most ? arena_printf(a, "heap at most %s", text_bytes(a, (int64_t)most)) : "heap not known under a sanitizer,";
 }
 
-void memory_report(const Rank *r)
+int64_t memory_pss(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    long long kib = 0;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "Pss: %lld kB", &kib) != 1)
+        ;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static void report_one(const Run *r)
+{
+    const Rank *k = &r->rank;
+    Arena *a = r->arena;
+    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, k->map.bytes),
+            text_bytes(a, k->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
+}
+
+static void report_many(const Run *r, const int64_t *sum)
 {
     Arena *a = r->arena;
-    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, r->map.bytes),
-            text_bytes(a, r->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
+    enum { PRIVATE, SHARED, HUGE_, RESERVE, PSS };
+    fprintf(stderr, "memory: %u ranks: maps %s (%s private, %s in huge pages; %s shared) and a reserve of %s", r->program->nranks,
+            text_bytes(a, sum[PRIVATE] + sum[SHARED]), text_bytes(a, sum[PRIVATE]), text_bytes(a, sum[HUGE_]), text_bytes(a, sum[SHARED]),
+            text_bytes(a, sum[RESERVE]));
+    if (sum[PSS] > 0)
+        fprintf(stderr, "; processes grew by %s in all", text_bytes(a, sum[PSS]));
+    fputc('\n', stderr);
+}
+
+/* Threads of one process share its pages, which are then nobody's. */
+Status memory_report(const Run *r)
+{
+    const Program *p = r->program;
+    if (!r->peers) {
+        report_one(r);
+        return OK;
+    }
+    int64_t grown = r->peers->pss > 0 ? memory_pss() - r->peers->pss : 0;
+    int64_t sum[] = {p->map_bytes[PART_PRIVATE], p->map_bytes[PART_SHARED], r->rank.map.huge, p->reserve, grown};
+    TRY(rank_agree(&r->rank, sum, sizeof sum / sizeof *sum, REDUCE_SUM));
+    if (r->speaks)
+        report_many(r, sum);
+    return OK;
 }

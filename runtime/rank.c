@@ -4,9 +4,14 @@
 #include <string.h>
 
 #include "runtime/guard.h"
-#include "runtime/runtime.h"
+#include "runtime/ranks.h"
 
 /* ---- binding ---- */
+
+char *rank_part(const Rank *r, MapPart part)
+{
+    return part == PART_SHARED ? r->shared : r->map.base;
+}
 
 void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
 {
@@ -14,7 +19,7 @@ void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
     const Buffer *b = &r->program->buffer[t->buffer.i];
     uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
     assert(s < b->slots && "a call names a slot its buffer does not have");
-    return r->map.base + b->offset + (int64_t)s * b->bytes + t->at;
+    return rank_part(r, b->part) + b->offset + (int64_t)s * b->bytes + t->at;
 }
 
 static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
@@ -37,13 +42,18 @@ static void bind_instr(Rank *r, uint32_t i)
     c->work = has_tensor(in->workspace) ? rank_at(r, in->workspace, 0, 0) : NULL;
 }
 
+static bool communicates(const Instr *in)
+{
+    return op_info[in->op].flags & OPF_COMM;
+}
+
 static Status find_kernels(Rank *r)
 {
     const Program *p = r->program;
     Status status = OK;
     for (uint32_t i = 0; i < p->ninstr; i++) {
         r->kernel[i] = kernel_find(p->instr[i].op, p->precision.compute, r->isa);
-        if (r->kernel[i])
+        if (r->kernel[i] || communicates(&p->instr[i]))
             continue;
         fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' in %s\n", p->instr[i].path,
                 op_info[p->instr[i].op].name, dtype_name(p->precision.compute));
@@ -54,37 +64,64 @@ static Status find_kernels(Rank *r)
 
 /* Run every procedure once on zeroed memory: libraries generate code and reserve
  * their buffers for these very shapes before step 0. */
-static void warm(Rank *r)
+static Status warm(Rank *r)
 {
     r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
                       .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)
-        rank_call(r, &(Call){.proc = i});
+        TRY(rank_call(r, &(Call){.proc = i}));
+    int64_t slowest = exchange_slowest(r);
+    TRY(rank_agree(r, &slowest, 1, REDUCE_MAX));
+    exchange_pace(r, slowest);
+    return OK;
+}
+
+static Status start_team(Rank *r)
+{
+    const Program *p = r->program;
+    r->team = team_new(p->threads);
+    if (!r->team) {
+        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
+        return ERR_DEVICE;
+    }
+    team_crowd(r->team, p->threads * (int)p->nranks);
+    return OK;
+}
+
+static Status open_parts(Rank *r, const Peers *peers)
+{
+    TRY(find_kernels(r));
+    TRY(map_open(&r->map, r->program->map_bytes[PART_PRIVATE]));
+    TRY(start_team(r));
+    if (peers)
+        TRY(exchange_open(r, peers));
+    for (uint32_t i = 0; i < r->program->ninstr; i++)
+        bind_instr(r, i);
+    guard_open(r);
+    return warm(r);
+}
+
+Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peers)
+{
+    assert((peers || p->nranks <= 1) && "a program of many ranks runs among them");
+    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
+    r->call = NEWN(a, KCall, p->ninstr);
+    r->kernel = NEWN(a, Kernel, p->ninstr);
+    Status s = open_parts(r, peers);
+    if (s != OK)
+        rank_close(r);
+    return s;
 }
 
 Status rank_open(Rank *r, Arena *a, const Program *p, Isa isa)
 {
-    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
-    r->call = NEWN(a, KCall, p->ninstr);
-    r->kernel = NEWN(a, Kernel, p->ninstr);
-    TRY(find_kernels(r));
-    TRY(map_open(&r->map, p->map_bytes[PART_PRIVATE]));
-    r->team = team_new(p->threads);
-    if (!r->team) {
-        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
-        rank_close(r);
-        return ERR_DEVICE;
-    }
-    for (uint32_t i = 0; i < p->ninstr; i++)
-        bind_instr(r, i);
-    guard_open(r);
-    warm(r);
-    return OK;
+    return rank_join(r, a, p, isa, NULL);
 }
 
 void rank_close(Rank *r)
 {
     guard_close(r);
+    exchange_close(r);
     if (r->team)
         team_free(r->team);
     map_close(&r->map);
@@ -165,18 +202,32 @@ static void copy_watched(const Rank *r, const KCall *c)
         }
 }
 
-void rank_call(Rank *r, const Call *call)
+/* How long peers may wait for an instruction is measured at those that do not wait. */
+static Status execute(Rank *r, uint32_t i, const KCall *c)
+{
+    exchange_begin(r, i);
+    if (communicates(c->in))
+        return exchange(r, c);
+    double start = r->end ? seconds_now() : 0;
+    r->kernel[i](c);
+    double took = r->end ? seconds_now() - start : 0;
+    r->slowest = took > r->slowest ? took : r->slowest;
+    return OK;
+}
+
+Status rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
         KCall c = call_on(r, i, call);
         guard_before(r, i, call);
-        r->kernel[i](&c);
+        TRY(execute(r, i, &c));
         if (r->nwatch)
             copy_watched(r, &c);
         guard_after(r, i, call);
     }
+    return OK;
 }
 
 const Instr *rank_unlabelled(const Rank *r)
@@ -189,37 +240,52 @@ const Instr *rank_unlabelled(const Rank *r)
     return NULL;
 }
 
-/* After the labels of all micro-batches were counted. */
+/* After the labels of all micro-batches were counted, by all ranks. */
 static Status check_labels(const Rank *r)
 {
     const Instr *none = rank_unlabelled(r);
     if (!none)
         return OK;
-    fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1,
-            r->program->tensor[none->arg[0].i].path);
+    if (rank_reports(r))
+        fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1,
+                r->program->tensor[none->arg[0].i].path);
     return ERR_REJECT;
+}
+
+static void begin_step(Rank *r)
+{
+    KStep *s = &r->step;
+    s->samples = r->program->batch;
+    s->optimizer = &r->optimizer;
+    s->lr = learning_rate(&r->optimizer, s->step);
+    s->correction1 = 1 - pow(r->optimizer.beta1, (double)(s->step + 1));
+    s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
 }
 
 /* The first call of each procedure in a step opens its accumulation window. */
 Status rank_train(Rank *r)
 {
     const Program *p = r->program;
-    KStep *s = &r->step;
-    bool begins = false;
-    s->samples = p->batch;
-    s->optimizer = &r->optimizer;
-    s->lr = learning_rate(&r->optimizer, s->step);
-    s->correction1 = 1 - pow(r->optimizer.beta1, (double)(s->step + 1));
-    s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
+    bool counting = false;
+    begin_step(r);
     for (uint32_t i = 0; i < p->ncall; i++) {
-        s->first = p->call[i].micro == 0;
-        if (begins && p->proc[p->call[i].proc].kind != PROC_begin)
+        ProcKind kind = p->proc[p->call[i].proc].kind;
+        bool counts = kind == PROC_begin || kind == PROC_agree;
+        if (counting && !counts)
             TRY(check_labels(r));
-        begins = p->proc[p->call[i].proc].kind == PROC_begin;
-        rank_call(r, &p->call[i]);
+        counting = counts;
+        r->step.first = p->call[i].micro == 0;
+        TRY(rank_call(r, &p->call[i]));
     }
-    s->step++;
+    if (r->end)
+        TRY(r->end->comm->flush(r->end));
+    r->step.step++;
     return OK;
+}
+
+bool rank_reports(const Rank *r)
+{
+    return r->reporter == (int)r->program->rank;
 }
 
 double rank_scalar(const Rank *r, TensorId id)

@@ -33,6 +33,11 @@ typedef struct Rank {
     const Program *program;
     Arena         *arena;
     Map            map;               /* the private part */
+    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next four */
+    struct Endpoint   *end;
+    struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
+    int            reporter;          /* the rank that speaks for all */
+    double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
     Team          *team;
     Isa            isa;
     KCall         *call;              /* one per instruction; addresses are of slot 0 */
@@ -53,16 +58,21 @@ Status rank_open(Rank *, Arena *, const Program *, Isa);
 void   rank_close(Rank *);
 /* Fill all weights from the seed, zero moments and gradients. */
 void   rank_init(Rank *, uint64_t seed);
+/* Where a part of the map begins. */
+char  *rank_part(const Rank *, MapPart);
 /* Address of a tensor, in a micro-batch's slot of its buffer. */
 void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
 /* Execute one call: all instructions of a procedure on one slot and micro-batch.
- * rank->step.first says whether it opens an accumulation window. */
-void   rank_call(Rank *, const Call *);
+ * rank->step.first says whether it opens an accumulation window.  Fails when a peer is
+ * lost. */
+Status rank_call(Rank *, const Call *);
 /* One optimizer step over the batch lying in the input buffers; step.step is the
  * number of steps done before.  Loss and norm are read with rank_scalar().  A batch
  * without a label that counts is ERR_REJECT, the input named, and changes no weight. */
 Status rank_train(Rank *);
 double rank_scalar(const Rank *, TensorId);
+/* Whether this rank says what all ranks know. */
+bool   rank_reports(const Rank *);
 /* Once PROC_begin has seen a whole window: the count of labels that is zero, as its
  * instruction; NULL: none is. */
 const Instr *rank_unlabelled(const Rank *);
@@ -186,6 +196,7 @@ typedef struct Log {
     FILE   *file;                     /* JSON lines; NULL: none */
     char    buffer[8192];             /* the file's, so that stdio allocates nothing */
     bool    terminal;                 /* a status line on stderr */
+    bool    silent;                   /* another rank speaks */
     int64_t first, steps;             /* done before, and in all: for the ETA */
     double  started;                  /* seconds, monotonic */
 } Log;
@@ -212,6 +223,7 @@ typedef struct RunOptions {
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
+    double      timeout;              /* seconds; 0: not given */
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 

@@ -116,6 +116,9 @@ void world_abort(World *, int rank, const char *why);
 /* The rank that was blamed; -1: the run is not aborted. */
 int  world_aborted(const World *);
 
+/* The instruction that a rank began last; -1: none. */
+int64_t world_instr(const World *, int rank);
+
 /* A rank's end of a world, opened once.  The team (NULL: none) helps with large messages; its
  * caller is the rank's thread. */
 Endpoint *endpoint_open(Arena *, World *, int rank, Team *, Isa);

@@ -199,3 +199,8 @@ int world_aborted(const World *w)
 {
     return atomic_load(&w->header->blamed);
 }
+
+int64_t world_instr(const World *w, int rank)
+{
+    return atomic_load(&world_progress(w, rank)->instr);
+}

@@ -1,0 +1,22 @@
+/* Crew: what starting ranks as threads and as processes has in common. */
+#include <stdio.h>
+
+#include "runtime/ranks.h"
+
+Status crew_world(const Crew *c, WorldFiles *f)
+{
+    int64_t part[WORLD_RANKS];
+    for (uint32_t i = 0; i < c->n && i < WORLD_RANKS; i++)
+        part[i] = c->program[i]->map_bytes[PART_SHARED];
+    return world_create(f, (int)c->n, part, ranks_groups(c->program, c->n));
+}
+
+void crew_explain(const Crew *c, const World *w)
+{
+    int rank = world_aborted(w);
+    int64_t i = rank < 0 ? -1 : world_instr(w, rank);
+    if (i < 0 || i >= c->program[rank]->ninstr)
+        return;
+    const Instr *in = &c->program[rank]->instr[i];
+    fprintf(stderr, "note: instruction %lld of rank %d is %s '%s'\n", (long long)i, rank, op_info[in->op].name, in->path);
+}

@@ -1,0 +1,252 @@
+/* Launch: ranks as processes that execute this program again, and the wait for them.
+ *
+ * The launcher computes nothing.  It sees what no rank can see of another: that it died,
+ * and how, or that it is stopped; and it ends what does not end by itself. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/ranks.h"
+
+/* Seconds: how long a rank may be stopped, how long ranks may take to end by themselves
+ * after one ended with an error that all see, and after the run was aborted. */
+static const double stop_limit = 5, error_limit = 1, end_limit = 4;
+
+/* The longest wait between two looks, in seconds and as system calls want it. */
+static const double nap_seconds = 0.05;
+static const struct timespec nap = {.tv_nsec = 50000000};
+
+typedef struct Child {
+    pid_t  pid;                       /* 0: ended, or never started */
+    int    status;                    /* as wait() gives it */
+    double stopped;                   /* seconds; < 0: it is not */
+} Child;
+
+typedef struct Launcher {
+    Arena      *arena;
+    const Crew *crew;
+    World      *world;
+    sigset_t    waited, before;       /* signals that are waited for; the mask before */
+    Child       child[WORLD_RANKS];
+    uint32_t    left;                 /* children that run */
+    int         failed;               /* the rank that ended first with an error; -1: none */
+    double      since_failed, since_aborted;         /* seconds */
+} Launcher;
+
+extern char **environ;
+
+/* ---- starting ---- */
+
+/* What was read from standard input, for those who read it again; -1: it was not read. */
+static Status keep_input(const char *text, int *fd)
+{
+    *fd = -1;
+    if (!text)
+        return OK;
+    size_t n = strlen(text);
+    *fd = memfd_create("prun input", MFD_CLOEXEC);
+    if (*fd >= 0 && write(*fd, text, n) == (ssize_t)n)
+        return OK;
+    fprintf(stderr, "error: cannot keep %zu bytes of standard input: %s\n", n, strerror(errno));
+    return ERR_NOMEM;
+}
+
+static char **environment_with(Arena *a, const char *entry)
+{
+    char **list = NULL;
+    uint32_t n = 0;
+    for (char **e = environ; *e; e++)
+        PUSH(a, list, n, *e);
+    PUSH(a, list, n, arena_strdup(a, entry));
+    PUSH(a, list, n, NULL);
+    return list;
+}
+
+/* Each child has an offset of its own in the input.  SIGTERM and SIGINT stay blocked
+ * until the rank can act on them. */
+static void become_rank(const Launcher *l, int life, int input, char *const *argv, char **env)
+{
+    char path[40];
+    sigset_t mask = l->before;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", input);
+    int fd = input < 0 ? -1 : open(path, O_RDONLY);
+    bool good = (input < 0 || (fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO)) && fcntl(life, F_SETFD, 0) == 0;
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (good)
+        execve("/proc/self/exe", argv, env);
+    fprintf(stderr, "error: cannot execute prun again for a rank: %s\n", strerror(errno));
+    _exit(status_exit(ERR_DEVICE));
+}
+
+static Status start_all(Launcher *l, const WorldFiles *files, const int *life, int input, char *const *argv)
+{
+    for (uint32_t i = 0; i < l->crew->n; i++) {
+        const Member m = {.rank = (int)i, .files = *files, .life = life[0], .launcher = getpid()};
+        char **env = environment_with(l->arena, member_entry(l->arena, &m));
+        pid_t pid = fork();
+        if (pid == 0)
+            become_rank(l, life[0], input, argv, env);
+        if (pid < 0) {
+            fprintf(stderr, "error: cannot start a process for rank %u: %s\n", i, strerror(errno));
+            world_abort(l->world, (int)i, "could not be started");
+            return ERR_DEVICE;
+        }
+        l->child[i] = (Child){.pid = pid, .stopped = -1};
+        l->left++;
+    }
+    return OK;
+}
+
+/* ---- watching ---- */
+
+static void signal_all(const Launcher *l, int signal)
+{
+    for (uint32_t i = 0; i < l->crew->n; i++)
+        if (l->child[i].pid > 0)
+            kill(l->child[i].pid, signal);
+}
+
+static void note_end(Launcher *l, int rank, int status)
+{
+    Child *c = &l->child[rank];
+    c->pid = 0;
+    c->status = status;
+    l->left--;
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        world_abort(l->world, rank, name ? arena_printf(l->arena, "was killed by SIG%s", name)
+                                         : arena_printf(l->arena, "was killed by signal %d", WTERMSIG(status)));
+    } else if (WEXITSTATUS(status) != 0 && l->failed < 0) {
+        l->failed = rank;
+    }
+}
+
+static void reap(Launcher *l)
+{
+    int status;
+    for (uint32_t i = 0; i < l->crew->n; i++) {
+        Child *c = &l->child[i];
+        while (c->pid > 0 && waitpid(c->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0) {
+            if (WIFSTOPPED(status))
+                c->stopped = 0;
+            else if (WIFCONTINUED(status))
+                c->stopped = -1;
+            else
+                note_end(l, (int)i, status);
+        }
+    }
+}
+
+/* `seconds` went by. */
+static void judge_stopped(Launcher *l, double seconds)
+{
+    double limit = l->crew->o->timeout > 0 ? l->crew->o->timeout : stop_limit;
+    for (uint32_t i = 0; i < l->crew->n; i++) {
+        Child *c = &l->child[i];
+        if (c->pid == 0 || c->stopped < 0)
+            continue;
+        c->stopped += seconds;
+        if (c->stopped >= limit)
+            world_abort(l->world, (int)i, arena_printf(l->arena, "was stopped by a signal, %.1f s ago", c->stopped));
+    }
+}
+
+static void judge(Launcher *l, double seconds)
+{
+    judge_stopped(l, seconds);
+    l->since_failed += l->failed >= 0 ? seconds : 0;
+    if (l->left > 0 && l->since_failed >= error_limit)
+        world_abort(l->world, l->failed, arena_printf(l->arena, "ended with status %d", WEXITSTATUS(l->child[l->failed].status)));
+    l->since_aborted += world_aborted(l->world) >= 0 ? seconds : 0;
+    if (l->since_aborted >= end_limit)
+        signal_all(l, SIGKILL);
+}
+
+/* Time counts only while this process runs: when all of a job is stopped and goes on, no
+ * rank was slow. */
+static void watch(Launcher *l)
+{
+    for (double last = seconds_now(); l->left > 0;) {
+        int signal = sigtimedwait(&l->waited, NULL, &nap);
+        if (signal == SIGTERM || signal == SIGINT)
+            signal_all(l, SIGTERM);
+        reap(l);
+        double now = seconds_now(), gone = now - last;
+        judge(l, gone < 2 * nap_seconds ? gone : nap_seconds);
+        last = now;
+    }
+}
+
+/* ---- all of it ---- */
+
+static void take_signals(Launcher *l)
+{
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&l->waited);
+    sigaddset(&l->waited, SIGCHLD);
+    sigaddset(&l->waited, SIGTERM);
+    sigaddset(&l->waited, SIGINT);
+    sigprocmask(SIG_BLOCK, &l->waited, &l->before);
+}
+
+static Status of_exit(int status)
+{
+    if (!WIFEXITED(status))
+        return ERR_COMM;
+    return WEXITSTATUS(status) == 0 ? OK : WEXITSTATUS(status) == 1 ? ERR_REJECT : WEXITSTATUS(status) == 2 ? ERR_USAGE : ERR_COMM;
+}
+
+/* Of the rank that is to blame, else of the first that failed. */
+static Status outcome(const Launcher *l)
+{
+    int rank = world_aborted(l->world);
+    if (rank < 0)
+        return l->failed < 0 ? OK : of_exit(l->child[l->failed].status);
+    Status s = of_exit(l->child[rank].status);
+    return s == OK ? ERR_COMM : s;
+}
+
+static Status launch(Launcher *l, const WorldFiles *files, const int *life, char *const *argv, const char *input)
+{
+    int fd;
+    TRY(keep_input(input, &fd));
+    take_signals(l);
+    Status s = start_all(l, files, life, fd, argv);
+    if (fd >= 0)
+        close(fd);
+    watch(l);
+    crew_explain(l->crew, l->world);
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    return s == OK ? outcome(l) : s;
+}
+
+Status crew_as_processes(Arena *a, const Crew *c, char *const *argv, const char *input)
+{
+    Launcher l = {.arena = a, .crew = c, .failed = -1};
+    WorldFiles files;
+    int life[2];
+    TRY(run_check(a, c->program[0], c->o));
+    TRY(crew_world(c, &files));
+    Status s = world_map(a, &files, -1, &l.world);
+    if (s == OK && pipe2(life, O_CLOEXEC) != 0) {
+        fprintf(stderr, "error: cannot make a pipe: %s\n", strerror(errno));
+        s = ERR_DEVICE;
+        world_unmap(l.world);
+    }
+    if (s == OK) {
+        s = launch(&l, &files, life, argv, input);
+        close(life[0]);
+        close(life[1]);
+        world_unmap(l.world);
+    }
+    world_discard(&files);
+    return s;
+}

@@ -1,0 +1,258 @@
+/* Ranks as threads of one process: the same model, data and seed give the same losses
+ * under every layout as on one rank, the same plan gives the same bits twice, and what
+ * ranks hold copies of stays bit-identical. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/text.h"
+#include "cli/load.h"
+#include "runtime/ranks.h"
+
+enum { STEPS = 5, MOST = 8 };
+
+static const char *top(void)
+{
+    return getenv("TOP") ? getenv("TOP") : ".";
+}
+
+/* ---- plans by hand ---- */
+
+typedef struct Subject {
+    Arena   *a;
+    Loaded   l;
+    Plan     plan;
+    uint32_t n;
+    Program *program[MOST];
+} Subject;
+
+/* A mesh, and the rules that split ops along it. */
+typedef struct Way { int64_t dp, tp, microbatches; const char *rules; } Way;
+
+static void read_model(Subject *s, const char *name, const char *dtype, const Way *w)
+{
+    char *argv[] = {"pplan", arena_printf(s->a, "%s/tests/reference/%s.pmodel", top(), name), "-c", "laptop1",
+                    arena_printf(s->a, "-Ddtype=%s", dtype), "--with", arena_strdup(s->a, w->rules)};
+    int n = (int)(sizeof argv / sizeof *argv) - (w->rules ? 0 : 2);
+    Args args;
+    assert_int_equal(args_read(s->a, PPLAN, n, argv, &args), OK);
+    assert_int_equal(load_model(&s->l, &args), OK);
+    graph_complete(s->l.graph);
+    graph_differentiate(s->l.graph);
+}
+
+static void open_subject(Subject *s, const char *name, const char *dtype, Way w)
+{
+    *s = (Subject){.a = arena_new("test"), .n = (uint32_t)(w.dp * w.tp)};
+    w.rules = w.rules ? w.rules : "bucket = 25 MB";
+    read_model(s, name, dtype, &w);
+    s->plan = (Plan){.mesh = {1, w.dp, 1, 1, w.tp}, .microbatches = w.microbatches, .bucket = 4000, .ndevices = s->n,
+                     .devices = NEWN(s->a, uint32_t, s->n), .rule = s->l.rules->rule, .nrule = s->l.rules->nrule};
+    for (uint32_t i = 0; i < s->n; i++) {
+        Status status = codegen(s->a, s->l.ds, s->l.graph, &s->plan, s->l.cluster, i, NULL, &s->program[i]);
+        diags_flush(s->l.ds, stderr);
+        assert_int_equal(status, OK);
+    }
+}
+
+static void close_subject(Subject *s)
+{
+    load_free(&s->l);
+    arena_free(s->a);
+}
+
+/* ---- one rank ---- */
+
+typedef struct Member {
+    const Program *p;
+    Peers    peers;
+    Status   status;
+    double   loss[STEPS], norm[STEPS];
+    Arena   *a;
+    char   **piece; uint32_t npiece;  /* what it holds of each weight and moment: its name and place, then its bytes */
+} Member;
+
+static Status train(Member *m, Rank *r, const Data *d)
+{
+    for (int i = 0; i < STEPS; i++) {
+        TRY(data_fill(d, r, i * m->p->batch, m->p->batch, 0, true));
+        TRY(rank_train(r));
+        m->loss[i] = rank_scalar(r, m->p->loss);
+        m->norm[i] = rank_scalar(r, m->p->norm);
+    }
+    return OK;
+}
+
+/* "PATH:kind:origin,origin.. BYTES" of each tensor. */
+static void keep_states(Member *m, const Rank *r)
+{
+    for (uint32_t i = 0; i < m->p->nstate; i++) {
+        const State *s = &m->p->state[i];
+        const TensorId id[] = {s->weight, s->moment[0], s->moment[1]};
+        for (int k = 0; k < 3; k++) {
+            const Tensor *t = &m->p->tensor[id[k].i];
+            Text x = text_new(m->a);
+            text_add(&x, "%s:%d:", s->path, k);
+            for (int e = 0; e < t->rank; e++)
+                text_add(&x, "%lld,", (long long)t->axis[e].origin);
+            const unsigned char *at = rank_at(r, id[k], 0, 0);
+            for (int64_t b = 0; b < tensor_bytes(t); b++)
+                text_add(&x, "%02x", at[b]);
+            PUSH(m->a, m->piece, m->npiece, arena_strdup(m->a, x.s));
+        }
+    }
+}
+
+static void *member_main(void *ctx)
+{
+    Member *m = ctx;
+    Rank r;
+    Data *d = NULL;
+    const char *spec[] = {"random"};
+    m->a = arena_new("rank");
+    m->status = data_open(m->a, m->p, spec, 1, 1, &d);
+    if (m->status == OK)
+        m->status = m->peers.world ? rank_join(&r, m->a, m->p, isa_best(), &m->peers) : rank_open(&r, m->a, m->p, isa_best());
+    if (m->status != OK)
+        return NULL;
+    rank_init(&r, 1);
+    r.step.step = 0;
+    m->status = train(m, &r, d);
+    keep_states(m, &r);
+    rank_close(&r);
+    data_close(d);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+typedef struct Outcome { Member m[MOST]; uint32_t n; } Outcome;
+
+static void run_subject(const Subject *s, Outcome *o)
+{
+    Arena *a = arena_new("world");
+    int64_t part[MOST];
+    WorldFiles files;
+    World *world = NULL;
+    pthread_t thread[MOST];
+    *o = (Outcome){.n = s->n};
+    for (uint32_t i = 0; i < s->n; i++)
+        part[i] = s->program[i]->map_bytes[PART_SHARED];
+    const Program *const *programs = (const Program *const *)s->program;
+    assert_int_equal(world_create(&files, (int)s->n, part, ranks_groups(programs, s->n)), OK);
+    assert_int_equal(world_map(a, &files, 0, &world), OK);
+    for (uint32_t i = 0; i < s->n; i++) {
+        o->m[i] = (Member){.p = s->program[i], .peers = {.world = s->n > 1 ? world : NULL, .hash = 7, .threads = true}};
+        assert_int_equal(pthread_create(&thread[i], NULL, member_main, &o->m[i]), 0);
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        pthread_join(thread[i], NULL);
+    for (uint32_t i = 0; i < s->n; i++)
+        assert_int_equal(o->m[i].status, OK);
+    world_unmap(world);
+    world_discard(&files);
+    arena_free(a);
+}
+
+static void free_outcome(Outcome *o)
+{
+    for (uint32_t i = 0; i < o->n; i++)
+        arena_free(o->m[i].a);
+}
+
+static void run_way(const char *name, const char *dtype, Way w, Outcome *o)
+{
+    Subject s;
+    open_subject(&s, name, dtype, w);
+    run_subject(&s, o);
+    close_subject(&s);
+}
+
+/* ---- comparisons ---- */
+
+static void near_to(const char *what, int step, double got, double want, double allowed)
+{
+    if (!(fabs(got - want) <= allowed * fabs(want)))
+        fail_msg("%s of step %d: %.17g, expected %.17g", what, step, got, want);
+}
+
+static void same_numbers(const Outcome *o, const Outcome *one, double allowed)
+{
+    for (int i = 0; i < STEPS; i++) {
+        for (uint32_t k = 0; k < o->n; k++) {
+            assert_true(o->m[k].loss[i] == o->m[0].loss[i] && o->m[k].norm[i] == o->m[0].norm[i]);
+            near_to("loss", i + 1, o->m[k].loss[i], one->m[0].loss[i], allowed);
+            near_to("norm", i + 1, o->m[k].norm[i], one->m[0].norm[i], 100 * allowed);
+        }
+    }
+}
+
+/* Pieces of one name are copies; returns how many there are beside the first. */
+static int copies_are_equal(const Outcome *x, const Outcome *y)
+{
+    int copies = 0;
+    for (uint32_t k = 0; k < x->n; k++)
+        for (uint32_t l = 0; l < y->n; l++)
+            for (uint32_t i = 0; i < x->m[k].npiece; i++) {
+                const char *a = x->m[k].piece[i], *b = y->m[l].piece[i];
+                size_t name = (size_t)(strrchr(a, ',') ? strrchr(a, ',') - a : strrchr(a, ':') - a);
+                if (strncmp(a, b, name + 1) != 0)
+                    continue;
+                if (strcmp(a, b) != 0)
+                    fail_msg("ranks %u and %u differ in '%.*s'", k, l, (int)name, a);
+                copies += x != y || k < l;
+            }
+    return copies;
+}
+
+static const char megatron[] = "split heads, ffn, vocab by tp", sequence[] = "split heads, ffn, vocab by tp; split seq by tp";
+
+static void layouts(const char *name, const char *dtype, double allowed)
+{
+    const Way way[] = {
+        {2, 1, 1, NULL}, {2, 1, 2, NULL}, {4, 1, 1, NULL}, {1, 2, 1, megatron}, {1, 2, 1, sequence}, {1, 2, 2, sequence}, {2, 2, 2, sequence},
+    };
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        Outcome one, x, y;
+        run_way(name, dtype, (Way){1, 1, way[i].microbatches, NULL}, &one);
+        run_way(name, dtype, way[i], &x);
+        run_way(name, dtype, way[i], &y);
+        same_numbers(&x, &one, allowed);
+        same_numbers(&x, &y, 0);
+        assert_true(copies_are_equal(&x, &x) > 0);
+        assert_true(copies_are_equal(&x, &y) > 0);
+        free_outcome(&one);
+        free_outcome(&x);
+        free_outcome(&y);
+    }
+}
+
+static void gpt2_in_f64(void **state)
+{
+    (void)state;
+    layouts("tiny_gpt2", "f64", 1e-12);
+}
+
+static void llama_in_f64(void **state)
+{
+    (void)state;
+    layouts("tiny_llama", "f64", 1e-12);
+}
+
+static void both_in_f32(void **state)
+{
+    (void)state;
+    layouts("tiny_gpt2", "f32", 1e-5);
+    layouts("tiny_llama", "f32", 1e-5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
