@@ -124,10 +124,20 @@ typedef struct Call { uint32_t proc, micro, slot; } Call;
 /* What the loader fills: one tensor holding the rank's whole batch of a step. */
 typedef struct Input { const char *name; TensorId tensor; } Input;
 
+/* States of a bucket that ranks share out (ZeRO 1): the weights of the bucket lie end
+ * to end, and each rank has the moments of one part of that order. */
+typedef struct Shard {
+    TensorId moment[2];               /* rank 1: those of elements first..end of the order; NO_TENSOR where there is none */
+    int64_t  at;                      /* element of the order where this weight begins */
+    int64_t  first, end;              /* elements of the order that this rank has */
+} Shard;
+
 /* A weight or state as checkpoints and dumps know it. */
 typedef struct State {
     const char *path;                 /* of the weight */
     TensorId    weight, master, gradient, moment[2]; /* NO_TENSOR where there is none */
+    bool        sharded;              /* its moments are in `shard`, and moment[] is absent */
+    Shard       shard;
     Init        init;
     bool        frozen, decays;
 } State;

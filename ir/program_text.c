@@ -168,6 +168,12 @@ static void print_state(FILE *f, const State *s)
     put_tensor(f, "master", s->master);
     put_tensor(f, "gradient", s->gradient);
     put_tensors(f, "moments", 2, s->moment);
+    if (s->sharded) {
+        put_tensors(f, "shard", 2, s->shard.moment);
+        put_int(f, "shard_at", s->shard.at);
+        put_int(f, "shard_first", s->shard.first);
+        put_int(f, "shard_end", s->shard.end);
+    }
     record_put_init(f, &s->init);
     fprintf(f, " frozen=%s decays=%s\n", bool_text(s->frozen), bool_text(s->decays));
 }
@@ -406,6 +412,14 @@ static void read_state(Records *r, Program *p)
     s.gradient = get_tensor(r, "gradient", p);
     if (get_tensors(r, "moments", p, s.moment, 2) != 2)
         record_fail(r, "state: expected two 'moments'");
+    s.sharded = record_has(r, "shard");
+    if (s.sharded) {
+        if (get_tensors(r, "shard", p, s.shard.moment, 2) != 2)
+            record_fail(r, "state: expected two tensors in 'shard'");
+        s.shard.at = record_int(r, "shard_at", 0, MAX_MAP);
+        s.shard.first = record_int(r, "shard_first", 0, MAX_MAP);
+        s.shard.end = record_int(r, "shard_end", s.shard.first, MAX_MAP);
+    }
     record_get_init(r, &s.init);
     s.frozen = record_bool(r, "frozen");
     s.decays = record_bool(r, "decays");
