@@ -69,6 +69,7 @@ Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Clus
     if (ds->errors == errors && layout_read(lw.scratch, ds, g, plan, &lw.layout) == OK) {
         lw.stage = rank / lw.layout.grid.nranks;
         lw.place = rank % lw.layout.grid.nranks;
+        lw.recompute = recompute_read(&lw);
         lw.p = program_of(a, g, plan, lw.device);
         lw.p->rank = rank;
         lw.p->nranks = plan->ndevices;

@@ -33,6 +33,13 @@ void  micro_check(Diags *, Arena *, const Graph *, const Micro *);
  * is added up over micro-batches. */
 bool  micro_closes(const Graph *, const Micro *, OpId o);
 
+/* ---- what runs again in backward (recompute.c) ---- */
+
+typedef struct Recompute {
+    uint32_t *block; uint32_t nblock; /* per op: its block, from 1 on; 0: none */
+    bool     *again;                  /* per op: runs again before the first backward op of its block */
+} Recompute;
+
 /* ---- lowering ---- */
 
 typedef struct Lowering {
@@ -44,12 +51,14 @@ typedef struct Lowering {
     Arena         *scratch;
     Micro          micro;
     Layout         layout;
+    Recompute      recompute;
     uint32_t       stage, place;      /* of the rank: its stage, and its number in it */
     uint32_t      *weight_of; uint32_t nweight_of;   /* per state of the program: the graph's weight */
     Program       *p;
 } Lowering;
 
 void support_check(const Lowering *);  /* diagnose what codegen and the device cannot do */
+Recompute recompute_read(Lowering *);  /* from the plan's rules; the micro-batches are known */
 void place(Lowering *);                /* ops -> instructions, values -> tensors */
 void fuse(Program *, Arena *scratch);
 void bucket(Lowering *);

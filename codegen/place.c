@@ -333,6 +333,44 @@ static void place_forward(Lowering *lw, World *w)
     close_proc(lw->p, w->forward, first);
 }
 
+/* ---- recomputation ---- */
+
+/* Values of the block are made anew, and so is what they were converted to. */
+static void forget(World *w, const Op *op)
+{
+    for (int k = 0; k < op->nout; k++) {
+        if (has_value(op->out[k]))
+            w->tensor[op->out[k].i] = NO_TENSOR;
+        for (uint32_t i = 0; i < w->nconverted; i++)
+            if (w->converted[i].value.i == op->out[k].i)
+                w->converted[i].value = NO_VALUE;
+    }
+}
+
+static void place_again(Lowering *lw, World *w, uint32_t block)
+{
+    for (uint32_t o = 0; o < lw->g->nop; o++)
+        if (lw->recompute.block[o] == block && lw->recompute.again[o] && lw->layout.stages[o] >> lw->stage & 1) {
+            forget(w, &lw->g->op[o]);
+            place_op(lw, w, (OpId){o});
+        }
+}
+
+static void place_backward(Lowering *lw, World *w)
+{
+    bool *done = NEWN(lw->scratch, bool, lw->recompute.nblock + 1);
+    for (uint32_t o = 0; o < lw->g->nop; o++) {
+        const Op *op = &lw->g->op[o];
+        if (op->phase != PHASE_BACKWARD || !(lw->layout.stages[o] >> lw->stage & 1))
+            continue;
+        uint32_t block = has_op(op->forward) ? lw->recompute.block[op->forward.i] : 0;
+        if (block && !done[block])
+            place_again(lw, w, block);
+        done[block] = true;
+        place_op(lw, w, (OpId){o});
+    }
+}
+
 /* Where the weight lies; summands of ranks are left to the bucket. */
 static Placement gradient_placement(const Lowering *lw, uint32_t weight)
 {
@@ -365,7 +403,7 @@ static void place_training(Lowering *lw, World *w)
     uint32_t first = lw->p->ninstr;
     w->here = w->nconverted;
     receive(lw, w, PHASE_BACKWARD);
-    place_phase(lw, w, PHASE_BACKWARD);
+    place_backward(lw, w);
     place_gradients(lw, w);
     send(lw, w, PHASE_BACKWARD);
     close_proc(lw->p, PROC_backward, first);

@@ -206,6 +206,33 @@ static void mixed(void **unused)
     same_numbers(llama, (Pin){1, 2, 2, 2, 1, "split heads, ffn, vocab by tp; split seq by cp"});
 }
 
+static void recomputed(void **unused)
+{
+    (void)unused;
+    same_numbers(gpt2, (Pin){1, 1, 1, 1, 2, "recompute h"});
+    same_numbers(llama, (Pin){1, 1, 1, 2, 1, "split heads, ffn, vocab by tp; split seq by tp; recompute layer full"});
+    same_numbers(llama, (Pin){2, 1, 1, 1, 4, "stage before layer[1]; recompute layer.attn; recompute layer.mlp cheap"});
+    same_numbers(gpt2, (Pin){1, 2, 1, 2, 1, "split heads, ffn, vocab by tp; recompute h attention; save h[1].mlp"});
+}
+
+/* A block keeps little more than its inputs. */
+static void recomputing_saves_memory(void **unused)
+{
+    (void)unused;
+    Model m = model_load(gpt2);
+    int64_t bytes[2] = {0};
+    static const char *const rules[] = {"", "recompute h"};
+    for (int k = 0; k < 2; k++) {
+        Lockstep l = lower_all(&m, (Pin){1, 1, 1, 1, 1, rules[k]});
+        const Program *p = l.rank[0].p;
+        for (uint32_t i = 0; i < p->nbuffer; i++)
+            bytes[k] += p->buffer[i].cls == CLASS_saved ? p->buffer[i].bytes : 0;
+        lock_close(&l);
+    }
+    assert_true(bytes[1] * 3 < bytes[0]);
+    arena_free(m.a);
+}
+
 static void pipeline(void **unused)
 {
     (void)unused;
@@ -219,6 +246,8 @@ static void pipeline(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recomputed),
+        cmocka_unit_test(recomputing_saves_memory),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(tensor_parallel),
