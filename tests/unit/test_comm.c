@@ -444,10 +444,11 @@ static void parts_cover_any_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_any_count),   cmocka_unit_test(parts_differ),   cmocka_unit_test(threads_do_everything), cmocka_unit_test(teams_do_everything),
-        cmocka_unit_test(teams_share_huge_ones),
-        cmocka_unit_test(processes_do_everything), cmocka_unit_test(threads_at_random),     cmocka_unit_test(processes_at_random),
-        cmocka_unit_test(letters_wait_for_room),   cmocka_unit_test(sends_need_no_receiver),
+        cmocka_unit_test(parts_cover_any_count),            cmocka_unit_test(parts_differ),
+        cmocka_unit_test(threads_do_everything),            cmocka_unit_test(teams_do_everything),
+        cmocka_unit_test(teams_share_huge_ones),            cmocka_unit_test(processes_do_everything),
+        cmocka_unit_test(threads_at_random),                cmocka_unit_test(processes_at_random),
+        cmocka_unit_test(letters_wait_for_room),            cmocka_unit_test(sends_need_no_receiver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
