@@ -18,6 +18,7 @@ typedef struct Collective {
     const void *send;                 /* NULL: this member has none */
     void       *recv;
     int64_t     send_bytes, recv_bytes;
+    int64_t     bytes;                /* of the largest send of all members */
     bool        swaps;                /* all_to_all in place */
 } Collective;
 
@@ -39,7 +40,7 @@ static const Half *half_of(const CpuGroup *g, int member)
 
 static bool is_small(const Collective *c)
 {
-    return c->send_bytes <= COMM_SMALL;
+    return c->bytes <= COMM_SMALL;
 }
 
 static uint32_t signature(const Collective *c)
@@ -114,7 +115,7 @@ Status cpu_all_reduce(CommGroup *group, const void *send, void *recv, int64_t co
     CpuGroup *g = (CpuGroup *)group;
     int64_t bytes = count * dtype_bytes(dtype), first, end;
     const Collective c = {.kind = WAIT_all_reduce, .dtype = dtype, .op = op, .count = count, .send = send, .recv = recv,
-                          .send_bytes = bytes, .recv_bytes = bytes};
+                          .send_bytes = bytes, .recv_bytes = bytes, .bytes = bytes};
     Sides s;
     TRY(begin(g, &c, &s));
     slice(g, &c, &first, &end);
@@ -130,7 +131,7 @@ Status cpu_reduce(CommGroup *group, const void *send, void *recv, int64_t count,
     CpuGroup *g = (CpuGroup *)group;
     int64_t bytes = count * dtype_bytes(dtype), first, end;
     const Collective c = {.kind = WAIT_reduce, .dtype = dtype, .op = op, .root = root, .count = count, .send = send,
-                          .recv = group->me == root ? recv : NULL, .send_bytes = bytes, .recv_bytes = bytes};
+                          .recv = group->me == root ? recv : NULL, .send_bytes = bytes, .recv_bytes = bytes, .bytes = bytes};
     Sides s;
     TRY(begin(g, &c, &s));
     slice(g, &c, &first, &end);
@@ -145,7 +146,8 @@ Status cpu_reduce_scatter(CommGroup *group, const void *send, void *recv, int64_
 {
     CpuGroup *g = (CpuGroup *)group;
     int64_t size = dtype_bytes(dtype), first, end;
-    const Collective c = {.kind = WAIT_reduce_scatter, .dtype = dtype, .op = op, .count = count, .send = send, .send_bytes = count * size};
+    const Collective c = {.kind = WAIT_reduce_scatter, .dtype = dtype, .op = op, .count = count, .send = send,
+                          .send_bytes = count * size, .bytes = count * size};
     Sides s;
     TRY(begin(g, &c, &s));
     comm_part(count, group->me, group->n, &first, &end);
@@ -169,7 +171,7 @@ Status cpu_broadcast(CommGroup *group, const void *send, void *recv, int64_t cou
     CpuGroup *g = (CpuGroup *)group;
     int64_t bytes = count * dtype_bytes(dtype);
     const Collective c = {.kind = WAIT_broadcast, .dtype = dtype, .root = root, .count = count,
-                          .send = group->me == root ? send : NULL, .send_bytes = bytes};
+                          .send = group->me == root ? send : NULL, .send_bytes = bytes, .bytes = bytes};
     Sides s;
     TRY(begin(g, &c, &s));
     copy(g, recv, group->me == root ? send : s.from[root], bytes, bytes);
@@ -187,7 +189,9 @@ Status cpu_all_gather(CommGroup *group, const void *send, void *recv, int64_t co
     CpuGroup *g = (CpuGroup *)group;
     int64_t size = dtype_bytes(dtype), first, end, largest;
     comm_part(count, 0, group->n, &first, &largest);
-    const Collective c = {.kind = WAIT_all_gather, .dtype = dtype, .count = count, .send = send, .send_bytes = largest * size};
+    comm_part(count, group->me, group->n, &first, &end);
+    const Collective c = {.kind = WAIT_all_gather, .dtype = dtype, .count = count, .send = send,
+                          .send_bytes = (end - first) * size, .bytes = largest * size};
     Sides s;
     TRY(begin(g, &c, &s));
     for (int i = 0; i < group->n; i++) {
@@ -225,7 +229,7 @@ Status cpu_all_to_all(CommGroup *group, const void *send, void *recv, int64_t co
     CpuGroup *g = (CpuGroup *)group;
     assert(count % group->n == 0 && "blocks of an all-to-all are equal");
     int64_t bytes = count * dtype_bytes(dtype), block = bytes / group->n;
-    const Collective c = {.kind = WAIT_all_to_all, .dtype = dtype, .count = count, .send = send, .send_bytes = bytes,
+    const Collective c = {.kind = WAIT_all_to_all, .dtype = dtype, .count = count, .send = send, .send_bytes = bytes, .bytes = bytes,
                           .swaps = send == recv, .recv = send == recv ? recv : NULL, .recv_bytes = bytes};
     Sides s;
     TRY(begin(g, &c, &s));

@@ -83,7 +83,8 @@ void comm_part(int64_t count, int i, int n, int64_t *first, int64_t *end);
 /* Communication is without copies: a rank reads its peers' buffers, and in
  * all_reduce and reduce writes them, where they lie.  So
  *   - send, and what all_reduce and reduce have as recv, lie in the rank's part of
- *     the shared memory, unless they have no more than COMM_SMALL bytes;
+ *     the shared memory, unless they (in all_gather: the largest part) have no more
+ *     than COMM_SMALL bytes;
  *   - what a peer sends need not lie where this rank receives.
  * Messages of no more than COMM_SMALL bytes go through the control block. */
 extern const Comm comm_cpu;

@@ -3,6 +3,7 @@
 /* Ranks of a world, started as threads of the test or as processes. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,14 @@ static int run_threads(Ranks *r)
  * it sees the processes at work, and gets the status of each as it ends. */
 typedef void (*WatchFn)(Ranks *, int rank, int status);
 
+static int process_main(Ranks *r, int rank)
+{
+    /* Forked processes would map the world at one address. */
+    if (mmap(NULL, (size_t)(rank + 1) << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+        return 98;
+    return world_map(r->arena, &r->files, rank, &r->world) == OK ? rank_main(r, rank) : 99;
+}
+
 static int run_processes(Ranks *r, WatchFn watch)
 {
     if (ranks_open(r) != OK || world_map(r->arena, &r->files, -1, &r->world) != OK)
@@ -104,7 +113,7 @@ static int run_processes(Ranks *r, WatchFn watch)
         if (pid[i] < 0)
             abort();
         if (pid[i] == 0)
-            _exit(world_map(r->arena, &r->files, i, &r->world) == OK ? rank_main(r, i) : 99);
+            _exit(process_main(r, i));
     }
     for (int left = r->n; left > 0; left--) {
         int status, rank = 0;

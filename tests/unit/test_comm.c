@@ -106,6 +106,8 @@ static Places places_of(const Ranks *r, const Step *s, const CommGroup *g)
     int64_t size = dtype_bytes(s->dtype);
     p.send = part + (64 + (int64_t)(mix(s->seed) % 5) + g->end->rank * 3) * size;
     p.recv = part + r->part / 2 + (64 + (int64_t)(mix(s->seed + 1) % 5) + g->end->rank) * size;
+    if (s->seed % 3 == 0)             /* up to the end of the part, but for the edge */
+        p.recv = part + r->part - (p.nrecv + 1) * size;
     if (s->in_place && s->kind == ALL_GATHER)
         p.send = p.recv + p.at * size;
     else if (s->in_place)
@@ -325,6 +327,32 @@ static int all_send_first(Ranks *r, Arena *a, Endpoint *e)
 
 /* ---- tests ---- */
 
+/* Parts of any size, none too: in place, apart from each other, and zero. */
+static void parts_differ(void **state)
+{
+    (void)state;
+    const int64_t bytes[] = {0, (3 << 20) + 1, 100, 4096, 2 << 20};
+    enum { N = sizeof bytes / sizeof *bytes };
+    Arena *a = arena_new("test");
+    WorldFiles f;
+    World *w;
+    assert_int_equal(world_create(&f, N, bytes, 1), OK);
+    assert_int_equal(world_map(a, &f, 0, &w), OK);
+    for (int i = 0; i < N; i++) {
+        char *part = world_part(w, i);
+        assert_int_equal((uintptr_t)part % 4096, 0);
+        for (int64_t k = 0; k < bytes[i]; k++)
+            assert_int_equal(part[k], 0);
+        memset(part, i + 1, (size_t)bytes[i]);
+    }
+    for (int i = 0; i < N; i++)
+        for (int64_t k = 0; k < bytes[i]; k++)
+            assert_int_equal(((char *)world_part(w, i))[k], i + 1);
+    world_unmap(w);
+    world_discard(&f);
+    arena_free(a);
+}
+
 static Ranks ranks(int n, RankFn fn)
 {
     return (Ranks){.n = n, .part = PART, .ngroup = GROUPS, .fn = fn};
@@ -416,10 +444,11 @@ static void parts_cover_any_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_any_count),   cmocka_unit_test(threads_do_everything), cmocka_unit_test(teams_do_everything),
-        cmocka_unit_test(teams_share_huge_ones),
-        cmocka_unit_test(processes_do_everything), cmocka_unit_test(threads_at_random),     cmocka_unit_test(processes_at_random),
-        cmocka_unit_test(letters_wait_for_room),   cmocka_unit_test(sends_need_no_receiver),
+        cmocka_unit_test(parts_cover_any_count),            cmocka_unit_test(parts_differ),
+        cmocka_unit_test(threads_do_everything),            cmocka_unit_test(teams_do_everything),
+        cmocka_unit_test(teams_share_huge_ones),            cmocka_unit_test(processes_do_everything),
+        cmocka_unit_test(threads_at_random),                cmocka_unit_test(processes_at_random),
+        cmocka_unit_test(letters_wait_for_room),            cmocka_unit_test(sends_need_no_receiver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
