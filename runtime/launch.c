@@ -249,7 +249,7 @@ Status crew_as_processes(Arena *a, const Crew *c, char *const *argv, const char 
     Launcher l = {.arena = a, .crew = c, .failed = -1};
     WorldFiles files;
     int life[2];
-    TRY(run_check(a, c->program[0], c->o));
+    TRY(crew_check(a, c));
     TRY(crew_world(c, &files));
     Status s = world_map(a, &files, -1, &l.world);
     if (s == OK && pipe2(life, O_CLOEXEC) != 0) {

@@ -55,8 +55,10 @@ check "D04 a loss that is no number is seen by all alike" 'refused 1 "not a numb
 start
 kill -TERM $pid
 check "SIGTERM: the step is finished and the status is 0" 'ends_in 10 && [ $status = 0 ] && once "stopped as asked"'
+# One first, so that the others wait for it, and go on waiting after the pause.
 start --timeout 2
-kill -STOP $pid "${ranks[@]}"; sleep 4; kill -CONT "${ranks[@]}" $pid; sleep 0.5
+kill -STOP "${ranks[1]}"; sleep 0.5; kill -STOP $pid "${ranks[@]}"; sleep 3; kill -CONT $pid "${ranks[0]}" "${ranks[2]}" "${ranks[3]}"; sleep 0.2
+kill -CONT "${ranks[1]}"; sleep 0.5
 check "a job that is stopped as a whole goes on" 'kill -TERM $pid && ends_in 10 && [ $status = 0 ]'
 
 # ---- ends that come from outside ----
