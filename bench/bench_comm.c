@@ -49,7 +49,7 @@ static void call(CommOp op, int64_t count)
     case BENCH_EXCHANGE:
         must(c->send(end, next, peer.send, bytes));
         must(c->recv(end, previous, peer.recv, bytes));
-        must(c->flush(end));
+        must(c->flush(end, COMM_ANY));
         break;
     default:
         copy_bytes(peer.send + count / 2, op == BENCH_COPY ? peer.send : next_send, bytes / 2, bytes >= 64 << 20, isa);

@@ -269,13 +269,19 @@ static Status load_parts(Loaded *l, const Args *args)
     return check_cluster(l, args);
 }
 
+static void flush(Loaded *l)
+{
+    if (!l->errors_only || l->ds->errors > 0)
+        diags_flush(l->ds, stderr);
+}
+
 Status load_model(Loaded *l, const Args *args)
 {
-    *l = (Loaded){.input = arena_new("input"), .ir = arena_new("graph")};
+    *l = (Loaded){.input = arena_new("input"), .ir = arena_new("graph"), .errors_only = args->errors_only};
     l->sources = sources_new(l->input);
     l->ds = diags_new(l->sources);
     Status s = load_parts(l, args);
-    diags_flush(l->ds, stderr);
+    flush(l);
     return s;
 }
 
@@ -292,7 +298,7 @@ Status load_plan(Loaded *l, bool closed, Plan **plan, Programs *programs)
     PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
     Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
-    diags_flush(l->ds, stderr);
+    flush(l);
     return s;
 }
 
@@ -302,7 +308,7 @@ Status load_rank(Loaded *l, const Plan *plan, const Programs *programs, uint32_t
     if (*out && !dump)
         return OK;
     Status s = codegen(l->ir, l->ds, l->graph, plan, l->cluster, rank, dump, out);
-    diags_flush(l->ds, stderr);
+    flush(l);
     return s;
 }
 

@@ -17,6 +17,7 @@ typedef struct Loaded {
     Graph   *graph;                   /* forward only until load_plan() */
     Cluster *cluster;                 /* NULL: none named and none in the files */
     Rules   *rules;                   /* of the files and of --with */
+    bool     errors_only;             /* warnings are another process's to print */
 } Loaded;
 
 /* Parse and elaborate.  Diagnostics have been printed when this fails. */

@@ -100,7 +100,7 @@ static Status read_bytes(const Column *c, int64_t at, void *to, int64_t bytes)
 
 Status column_check(const Column *c, int64_t samples)
 {
-    if (c->fd < 0 || samples <= 0 || cannot_be_wrong(c))
+    if (c->fd < 0 || samples <= 0 || !c->read || cannot_be_wrong(c))
         return OK;
     _Alignas(8) char chunk[CHUNK];
     int64_t n = (samples - 1) * c->stride + c->length, step = CHUNK / c->width;

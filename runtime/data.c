@@ -28,6 +28,15 @@ static const char *inputs_text(Arena *a, const Program *p)
     return s.s;
 }
 
+static bool is_read(const Program *p, TensorId input)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        for (uint32_t k = 0; k < p->instr[i].narg; k++)
+            if (has_tensor(p->instr[i].arg[k]) && p->tensor[p->instr[i].arg[k].i].buffer.i == p->tensor[input.i].buffer.i)
+                return true;
+    return false;
+}
+
 /* What a rank holds of one sample: the tensor without its batch axis. */
 static Tensor part_of_sample(const Tensor *t)
 {
@@ -41,7 +50,7 @@ static Tensor part_of_sample(const Tensor *t)
 static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
 {
     const Tensor *t = &p->tensor[in->tensor.i];
-    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1};
+    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = p->nranks == 1 || is_read(p, in->tensor)};
     c->key = arena_printf(a, "data:%s", in->name);
     if (t->rank == 0 || t->axis[0].global != p->batch) {
         fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),
@@ -109,6 +118,8 @@ static Status open_random(Data *d)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++) {
         Column *c = &d->column[i];
+        if (!c->read)
+            continue;
         if (c->tensor->dtype == DT_u8)               /* a mask, unless something indexes with it */
             c->limit.most = c->limit.indexes ? c->limit.most : 1;
         else if (c->tensor->dtype != DT_f32 && c->tensor->dtype != DT_f64 && !c->limit.indexes) {
@@ -335,13 +346,13 @@ int64_t data_sample_number(const Data *d, int64_t k, bool shuffled)
 
 /* ---- batches ---- */
 
-/* Where this rank holds row `row` of the global batch; NULL: it does not.  Inputs have a
+/* Where this rank holds row `row` of the global batch; NULL: it does not, or has no use for it.  Inputs have a
  * slot per micro-batch, and of each the rank has its part. */
 static char *row_at(const Column *c, const Rank *r, int64_t row)
 {
     const AxisPlace *batch = &c->tensor->axis[0];
     int64_t micro = batch->per_micro > 0 ? row / batch->per_micro : 0, local = row - place_global(batch, 0, micro);
-    if (local < 0 || local >= batch->local)
+    if (!c->read || local < 0 || local >= batch->local)
         return NULL;
     char *slot = rank_at(r, c->id, 0, (uint32_t)micro);
     return slot + local * tensor_elements(&c->part) * dtype_bytes(c->tensor->dtype);

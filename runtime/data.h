@@ -30,6 +30,7 @@ typedef struct Limit {
 
 typedef struct Column {
     const char   *name;               /* of the input */
+    bool          read;               /* by this rank; else another stage has use for it */
     TensorId      id;
     const Tensor *tensor;
     Limit         limit;

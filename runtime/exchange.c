@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- instructions ---- */
 
@@ -60,14 +61,70 @@ Status exchange(const Rank *r, const KCall *c)
     return table[c->in->op](r, c);
 }
 
-/* ---- groups ---- */
+/* What was sent before by the instructions of a procedure lies where they will write
+ * again. */
+Status exchange_settle(const Rank *r, const Proc *proc)
+{
+    const Program *p = r->program;
+    for (uint32_t i = proc->first; r->end && i < proc->end; i++)
+        if (p->instr[i].op == OP_send)
+            TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[i].group].rank[1]));
+    return OK;
+}
+
+/* ---- groups ----
+ *
+ * Groups of one kind, such as those along a mesh axis, differ only in their first rank.
+ * They are disjoint and have one id, but are numbered differently in the programs of
+ * different stages.  So ranks tell each other the kinds they have, as hashes, and the
+ * id is the kind's place in the sorted list of all. */
+
+enum { MOST_KINDS = 60 };
+typedef struct Kinds { int64_t hash[MOST_KINDS]; uint32_t n; } Kinds;
+
+static bool meets(const Instr *in)
+{
+    return op_info[in->op].flags & OPF_COMM && in->op != OP_send && in->op != OP_recv;
+}
+
+/* Never 0, which stands for no kind. */
+static int64_t kind_of(const RankGroup *g)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (uint32_t i = 0; i < g->n; i++)
+        hash = (hash ^ (g->rank[i] - g->rank[0])) * 0x100000001b3;
+    return (int64_t)(hash | 1);
+}
+
+static void add_kind(Kinds *k, int64_t hash)
+{
+    uint32_t i = 0;
+    while (i < k->n && k->hash[i] < hash)
+        i++;
+    if (i < k->n && k->hash[i] == hash)
+        return;
+    assert(k->n < MOST_KINDS && "meshes have few axes");
+    memmove(&k->hash[i + 1], &k->hash[i], sizeof *k->hash * (k->n - i));
+    k->hash[i] = hash;
+    k->n++;
+}
+
+/* Those that instructions meet in; the group of all is there anyhow. */
+static void add_kinds(Kinds *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const RankGroup *g = meets(&p->instr[i]) ? &p->group[p->instr[i].group] : NULL;
+        if (g && g->n < p->nranks)
+            add_kind(k, kind_of(g));
+    }
+}
 
 uint32_t ranks_groups(const Program *const *program, uint32_t n)
 {
-    uint32_t most = 0;
+    Kinds k = {.n = 0};
     for (uint32_t i = 0; i < n; i++)
-        most = program[i]->ngroup > most ? program[i]->ngroup : most;
-    return GROUPS_OF_RUN + most;
+        add_kinds(&k, program[i]);
+    return GROUPS_OF_RUN + k.n;
 }
 
 static CommGroup *make_group(Rank *r, uint32_t id, const RankGroup *g)
@@ -86,20 +143,23 @@ static void make_group_of_all(Rank *r)
     r->all = make_group(r, GROUP_OF_ALL, &g);
 }
 
-/* Those that an instruction meets in; messages need none.  The number of a group in its
- * program is the same at all its members, but for the group of all, of which ranks of
- * other stages have other numbers. */
-static void make_groups(Rank *r)
+static uint32_t group_id(const Kinds *k, const RankGroup *g)
+{
+    uint32_t i = 0;
+    for (int64_t hash = kind_of(g); k->hash[i] != hash;)
+        i++;
+    return GROUPS_OF_RUN + i;
+}
+
+static void make_groups(Rank *r, const Kinds *k)
 {
     const Program *p = r->program;
     r->group = NEWN(r->arena, CommGroup *, p->ngroup);
     for (uint32_t i = 0; i < p->ninstr; i++) {
-        const Instr *in = &p->instr[i];
-        bool meets = op_info[in->op].flags & OPF_COMM && in->op != OP_send && in->op != OP_recv;
-        if (!meets || r->group[in->group])
+        if (!meets(&p->instr[i]) || r->group[p->instr[i].group])
             continue;
-        const RankGroup *g = &p->group[in->group];
-        r->group[in->group] = g->n == p->nranks ? r->all : make_group(r, GROUPS_OF_RUN + in->group, g);
+        const RankGroup *g = &p->group[p->instr[i].group];
+        r->group[p->instr[i].group] = g->n == p->nranks ? r->all : make_group(r, group_id(k, g), g);
     }
 }
 
@@ -114,13 +174,14 @@ Status rank_agree(const Rank *r, int64_t *v, int n, ReduceOp op)
 }
 
 /* What each rank tells all others before anything else. */
-enum { HELLO_HASH, HELLO_REPORTS, HELLOS };
+typedef struct Hello { int64_t hash, reports, kind[MOST_KINDS]; } Hello;
+enum { HELLO_WORDS = sizeof(Hello) / sizeof(int64_t) };
 
 /* All hold parts of one plan; the first rank that does not says so. */
-static Status compare_hashes(const Rank *r, const int64_t *hello)
+static Status compare_hashes(const Rank *r, const Hello *hello)
 {
     uint32_t i = 0, n = r->program->nranks;
-    while (i < n && hello[i * HELLOS + HELLO_HASH] == hello[HELLO_HASH])
+    while (i < n && hello[i].hash == hello[0].hash)
         i++;
     if (i == n)
         return OK;
@@ -130,21 +191,29 @@ static Status compare_hashes(const Rank *r, const int64_t *hello)
 }
 
 /* The first rank that has the loss speaks for all. */
-static int find_reporter(const Rank *r, const int64_t *hello)
+static int find_reporter(const Rank *r, const Hello *hello)
 {
     for (uint32_t i = 0; i < r->program->nranks; i++)
-        if (hello[i * HELLOS + HELLO_REPORTS])
+        if (hello[i].reports)
             return (int)i;
     return 0;
 }
 
 static Status meet(Rank *r, uint64_t hash)
 {
-    const int64_t mine[HELLOS] = {(int64_t)hash, has_tensor(r->program->loss)};
-    int64_t *all = NEWN(r->arena, int64_t, r->program->nranks * HELLOS);
-    TRY(r->end->comm->all_gather(r->all, mine, all, (int64_t)r->program->nranks * HELLOS, DT_i64));
+    Hello mine = {.hash = (int64_t)hash, .reports = has_tensor(r->program->loss)};
+    Hello *all = NEWN(r->arena, Hello, r->program->nranks);
+    Kinds k = {.n = 0};
+    add_kinds(&k, r->program);
+    memcpy(mine.kind, k.hash, sizeof *k.hash * k.n);
+    TRY(r->end->comm->all_gather(r->all, &mine, all, (int64_t)r->program->nranks * HELLO_WORDS, DT_i64));
     r->reporter = find_reporter(r, all);
-    return compare_hashes(r, all);
+    TRY(compare_hashes(r, all));
+    for (uint32_t i = 0; i < r->program->nranks; i++)
+        for (int j = 0; j < MOST_KINDS && all[i].kind[j]; j++)
+            add_kind(&k, all[i].kind[j]);
+    make_groups(r, &k);
+    return OK;
 }
 
 /* ---- joining ---- */
@@ -159,9 +228,7 @@ Status exchange_open(Rank *r, const Peers *peers)
     if (peers->timeout > 0)
         endpoint_timeout(r->end, peers->timeout);
     make_group_of_all(r);
-    TRY(meet(r, peers->hash));
-    make_groups(r);
-    return OK;
+    return meet(r, peers->hash);
 }
 
 void exchange_close(Rank *r)

@@ -14,13 +14,15 @@
 
 #include "runtime/ranks.h"
 
-/* Seconds: how long a rank may be stopped, how long ranks may take to end by themselves
- * after one ended with an error that all see, and after the run was aborted. */
-static const double stop_limit = 5, error_limit = 1, end_limit = 4;
+/* Seconds: how long a rank may be stopped; until the run is aborted after a rank was
+ * killed (the others come to wait for it, and can be asked for what) or ended with an
+ * error (which all may see, and end alike); for the others to end then. */
+static const double stop_limit = 5, death_limit = 0.3, error_limit = 1, end_limit = 4;
 
-/* The longest wait between two looks, in seconds and as system calls want it. */
-static const double nap_seconds = 0.05;
+/* The wait between two looks; and the most that counts of one, in seconds: when all of a
+ * job is stopped and goes on, no rank was slow. */
 static const struct timespec nap = {.tv_nsec = 50000000};
+static const double longest_nap = 1;
 
 typedef struct Child {
     pid_t  pid;                       /* 0: ended, or never started */
@@ -35,7 +37,7 @@ typedef struct Launcher {
     sigset_t    waited, before;       /* signals that are waited for; the mask before */
     Child       child[WORLD_RANKS];
     uint32_t    left;                 /* children that run */
-    int         failed;               /* the rank that ended first with an error; -1: none */
+    int         failed;               /* the first rank that was killed or ended with an error; -1: none */
     double      since_failed, since_aborted;         /* seconds */
 } Launcher;
 
@@ -116,17 +118,10 @@ static void signal_all(const Launcher *l, int signal)
 
 static void note_end(Launcher *l, int rank, int status)
 {
-    Child *c = &l->child[rank];
-    c->pid = 0;
-    c->status = status;
+    l->child[rank] = (Child){.status = status, .stopped = -1};
     l->left--;
-    if (WIFSIGNALED(status)) {
-        const char *name = sigabbrev_np(WTERMSIG(status));
-        world_abort(l->world, rank, name ? arena_printf(l->arena, "was killed by SIG%s", name)
-                                         : arena_printf(l->arena, "was killed by signal %d", WTERMSIG(status)));
-    } else if (WEXITSTATUS(status) != 0 && l->failed < 0) {
+    if (status != 0 && l->failed < 0)
         l->failed = rank;
-    }
 }
 
 static void reap(Launcher *l)
@@ -159,19 +154,35 @@ static void judge_stopped(Launcher *l, double seconds)
     }
 }
 
-static void judge(Launcher *l, double seconds)
+static void abort_for(Launcher *l, int rank)
 {
-    judge_stopped(l, seconds);
-    l->since_failed += l->failed >= 0 ? seconds : 0;
-    if (l->left > 0 && l->since_failed >= error_limit)
-        world_abort(l->world, l->failed, arena_printf(l->arena, "ended with status %d", WEXITSTATUS(l->child[l->failed].status)));
-    l->since_aborted += world_aborted(l->world) >= 0 ? seconds : 0;
-    if (l->since_aborted >= end_limit)
-        signal_all(l, SIGKILL);
+    int status = l->child[rank].status, signal = WTERMSIG(status);
+    const char *name = WIFSIGNALED(status) ? sigabbrev_np(signal) : NULL;
+    world_abort(l->world, rank, name                 ? arena_printf(l->arena, "was killed by SIG%s", name)
+                                : WIFSIGNALED(status) ? arena_printf(l->arena, "was killed by signal %d", signal)
+                                                      : arena_printf(l->arena, "ended with status %d", WEXITSTATUS(status)));
 }
 
-/* Time counts only while this process runs: when all of a job is stopped and goes on, no
- * rank was slow. */
+static void judge_failed(Launcher *l, double seconds)
+{
+    if (l->failed < 0 || l->left == 0)
+        return;
+    l->since_failed += seconds;
+    if (l->since_failed >= (WIFSIGNALED(l->child[l->failed].status) ? death_limit : error_limit))
+        abort_for(l, l->failed);
+}
+
+/* Who is stopped cannot end by itself. */
+static void end_aborted(Launcher *l, double seconds)
+{
+    if (world_aborted(l->world) < 0)
+        return;
+    l->since_aborted += seconds;
+    for (uint32_t i = 0; i < l->crew->n; i++)
+        if (l->child[i].pid > 0 && (l->child[i].stopped >= 0 || l->since_aborted >= end_limit))
+            kill(l->child[i].pid, SIGKILL);
+}
+
 static void watch(Launcher *l)
 {
     for (double last = seconds_now(); l->left > 0;) {
@@ -180,7 +191,10 @@ static void watch(Launcher *l)
             signal_all(l, SIGTERM);
         reap(l);
         double now = seconds_now(), gone = now - last;
-        judge(l, gone < 2 * nap_seconds ? gone : nap_seconds);
+        gone = gone < longest_nap ? gone : longest_nap;
+        judge_stopped(l, gone);
+        judge_failed(l, gone);
+        end_aborted(l, gone);
         last = now;
     }
 }
@@ -223,6 +237,8 @@ static Status launch(Launcher *l, const WorldFiles *files, const int *life, char
     if (fd >= 0)
         close(fd);
     watch(l);
+    if (l->failed >= 0 && WIFSIGNALED(l->child[l->failed].status))
+        abort_for(l, l->failed);                     /* unless it was said before the others ended */
     crew_explain(l->crew, l->world);
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     return s == OK ? outcome(l) : s;
@@ -233,7 +249,7 @@ Status crew_as_processes(Arena *a, const Crew *c, char *const *argv, const char 
     Launcher l = {.arena = a, .crew = c, .failed = -1};
     WorldFiles files;
     int life[2];
-    TRY(run_check(a, c->program[0], c->o));
+    TRY(crew_check(a, c));
     TRY(crew_world(c, &files));
     Status s = world_map(a, &files, -1, &l.world);
     if (s == OK && pipe2(life, O_CLOEXEC) != 0) {

@@ -102,7 +102,8 @@ Status run_prepare(Run *r)
     TRY(check_options(r->program, o));
     TRY(check_ranks(r->program, o));
     TRY(apply_settings(r->program, o, &r->optimizer));
-    TRY(run_check_files(r));
+    if (r->speaks)                                   /* where there are many ranks: before they start */
+        TRY(run_check_files(r));
     if (o->save) {
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
         TRY(checkpoint_claim(r->arena, o->save, o->resume));

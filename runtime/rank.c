@@ -13,13 +13,18 @@ char *rank_part(const Rank *r, MapPart part)
     return part == PART_SHARED ? r->shared : r->map.base;
 }
 
+int64_t rank_slot(const Buffer *b, uint32_t slot, uint32_t micro)
+{
+    uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
+    assert(s < b->slots && "a call names a slot its buffer does not have");
+    return s;
+}
+
 void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
 {
     const Tensor *t = &r->program->tensor[id.i];
     const Buffer *b = &r->program->buffer[t->buffer.i];
-    uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
-    assert(s < b->slots && "a call names a slot its buffer does not have");
-    return rank_part(r, b->part) + b->offset + (int64_t)s * b->bytes + t->at;
+    return rank_part(r, b->part) + b->offset + rank_slot(b, slot, micro) * b->bytes + t->at;
 }
 
 static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
@@ -218,6 +223,7 @@ static Status execute(Rank *r, uint32_t i, const KCall *c)
 Status rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
+    TRY(exchange_settle(r, proc));
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
         KCall c = call_on(r, i, call);
@@ -230,7 +236,7 @@ Status rank_call(Rank *r, const Call *call)
     return OK;
 }
 
-const Instr *rank_unlabelled(const Rank *r)
+static const Instr *find_unlabelled(const Rank *r)
 {
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->nproc; i++)
@@ -240,15 +246,26 @@ const Instr *rank_unlabelled(const Rank *r)
     return NULL;
 }
 
+/* The first rank that sees it speaks. */
+Status rank_unlabelled(const Rank *r, const char **input)
+{
+    const Program *p = r->program;
+    const Instr *none = find_unlabelled(r);
+    int64_t mine = none ? (int64_t)p->nranks - p->rank : 0, first = mine;
+    TRY(rank_agree(r, &first, 1, REDUCE_MAX));
+    *input = first == 0 ? NULL : mine == first ? p->tensor[none->arg[0].i].path : "";
+    return OK;
+}
+
 /* After the labels of all micro-batches were counted, by all ranks. */
 static Status check_labels(const Rank *r)
 {
-    const Instr *none = rank_unlabelled(r);
-    if (!none)
+    const char *input;
+    TRY(rank_unlabelled(r, &input));
+    if (!input)
         return OK;
-    if (rank_reports(r))
-        fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1,
-                r->program->tensor[none->arg[0].i].path);
+    if (*input)
+        fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1, input);
     return ERR_REJECT;
 }
 
@@ -266,19 +283,17 @@ static void begin_step(Rank *r)
 Status rank_train(Rank *r)
 {
     const Program *p = r->program;
-    bool counting = false;
+    bool counted = false;
     begin_step(r);
     for (uint32_t i = 0; i < p->ncall; i++) {
         ProcKind kind = p->proc[p->call[i].proc].kind;
-        bool counts = kind == PROC_begin || kind == PROC_agree;
-        if (counting && !counts)
+        if (!counted && kind != PROC_begin && kind != PROC_agree) {
             TRY(check_labels(r));
-        counting = counts;
+            counted = true;
+        }
         r->step.first = p->call[i].micro == 0;
         TRY(rank_call(r, &p->call[i]));
     }
-    if (r->end)
-        TRY(r->end->comm->flush(r->end));
     r->step.step++;
     return OK;
 }

@@ -27,6 +27,8 @@ Status exchange_open(Rank *, const Peers *);
 void   exchange_close(Rank *);
 /* Execute an instruction of communication. */
 Status exchange(const Rank *, const KCall *);
+/* Before a procedure is called: until its buffers may be written again. */
+Status exchange_settle(const Rank *, const Proc *);
 /* Element by element over all ranks, the same everywhere; nothing for a rank that is
  * alone.  n <= 16. */
 Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);
@@ -40,8 +42,8 @@ void    exchange_pace(const Rank *, int64_t slowest);
 /* ---- run.c ---- */
 
 /* run() up to the point where memory is mapped: what is wrong with options, data and
- * files is said once, before ranks start. */
-Status run_check(Arena *, const Program *, const RunOptions *);
+ * files is said once, before ranks start.  `speaks`: and what else there is to say. */
+Status run_check(Arena *, const Program *, const RunOptions *, bool speaks);
 /* run() for one rank of many (peers NULL: for the only one).  A failure that not all
  * ranks see by themselves ends the run of all. */
 Status run_rank(Arena *, const Program *, const RunOptions *, const Peers *);
@@ -60,6 +62,8 @@ typedef struct Crew {
     const RunOptions     *o;
 } Crew;
 
+/* Check options, data and files, for all stages. */
+Status crew_check(Arena *, const Crew *);
 /* A world for a crew. */
 Status crew_world(const Crew *, WorldFiles *);
 /* After the run was aborted: what the rank to blame was doing, on stderr. */

@@ -58,8 +58,9 @@ Status rank_open(Rank *, Arena *, const Program *, Isa);
 void   rank_close(Rank *);
 /* Fill all weights from the seed, zero moments and gradients. */
 void   rank_init(Rank *, uint64_t seed);
-/* Where a part of the map begins. */
+/* Where a part of the map begins; and which slot of a buffer a call works in. */
 char  *rank_part(const Rank *, MapPart);
+int64_t rank_slot(const Buffer *, uint32_t slot, uint32_t micro);
 /* Address of a tensor, in a micro-batch's slot of its buffer. */
 void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
 /* Execute one call: all instructions of a procedure on one slot and micro-batch.
@@ -73,9 +74,9 @@ Status rank_train(Rank *);
 double rank_scalar(const Rank *, TensorId);
 /* Whether this rank says what all ranks know. */
 bool   rank_reports(const Rank *);
-/* Once PROC_begin has seen a whole window: the count of labels that is zero, as its
- * instruction; NULL: none is. */
-const Instr *rank_unlabelled(const Rank *);
+/* Once PROC_begin and PROC_agree have seen a whole window: the input of which no label
+ * counts, "" at the ranks that leave it to another to say so; NULL: there is none. */
+Status rank_unlabelled(const Rank *, const char **input);
 
 /* Learning rate of the step after `done` steps: linear warm-up over steps 1..warmup,
  * then the decay, which ends at min_lr at step `steps`.  Later steps stay at min_lr, as

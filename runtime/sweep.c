@@ -79,16 +79,16 @@ static Status sweep(Run *r, const Data *data, uint32_t proc, int64_t first, int6
 /* After they were counted, over all ranks. */
 static Status check_labels(Run *r, const Data *data, int64_t first, int64_t n)
 {
-    const Instr *none = rank_unlabelled(&r->rank);
-    if (!none)
+    const char *input;
+    TRY(rank_unlabelled(&r->rank, &input));
+    if (!input)
         return OK;
-    const char *input = r->program->tensor[none->arg[0].i].path;
     r->alike = true;
-    if (data == r->eval)
-        run_note(r, "error: step %lld: no valid label in all %lld samples of the held-out data: input '%s'", (long long)r->rank.step.step,
-                 (long long)n, input);
-    else
-        run_note(r, "error: no valid label in the %lld samples from sample %lld on: input '%s'", (long long)n, (long long)first, input);
+    if (*input && data == r->eval)
+        fprintf(stderr, "error: step %lld: no valid label in all %lld samples of the held-out data: input '%s'\n",
+                (long long)r->rank.step.step, (long long)n, input);
+    else if (*input)
+        fprintf(stderr, "error: no valid label in the %lld samples from sample %lld on: input '%s'\n", (long long)n, (long long)first, input);
     return ERR_REJECT;
 }
 
@@ -103,11 +103,10 @@ static Status sum_over_ranks(Run *r, ProcKind kind)
 static Status forward(Run *r, const Data *data, int64_t first, int64_t n, bool apart)
 {
     uint32_t begin = find_proc(r->program, PROC_begin);
-    if (begin < r->program->nproc) {
+    if (begin < r->program->nproc)
         TRY(sweep(r, data, begin, first, n, apart));
-        TRY(sum_over_ranks(r, PROC_agree));
-        TRY(check_labels(r, data, first, n));
-    }
+    TRY(sum_over_ranks(r, PROC_agree));
+    TRY(check_labels(r, data, first, n));
     TRY(sweep(r, data, forward_proc(r->program), first, n, apart));
     return sum_over_ranks(r, PROC_total);
 }

@@ -54,7 +54,7 @@ Status crew_as_threads(Arena *a, const Crew *c)
 {
     WorldFiles files;
     World *w;
-    TRY(run_check(a, c->program[0], c->o));
+    TRY(crew_check(a, c));
     TRY(crew_world(c, &files));
     Status s = world_map(a, &files, 0, &w);
     world_discard(&files);

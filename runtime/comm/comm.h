@@ -64,15 +64,16 @@ struct Comm {
     /* Point to point: the k-th send from a rank to another meets the k-th receive.
      * send() hands a buffer over and returns without waiting for the receiver unless
      * COMM_DEPTH earlier ones have not been received; the buffer may be changed after
-     * flush(), which waits until nothing this rank sent is still to be read. */
+     * flush(), which waits until nothing that this rank sent to `to` is still to be read;
+     * COMM_ANY: to any rank. */
     Status (*send)(Endpoint *, int to, const void *buffer, int64_t bytes);
     Status (*recv)(Endpoint *, int from, void *buffer, int64_t bytes);
-    Status (*flush)(Endpoint *);
+    Status (*flush)(Endpoint *, int to);
 
     void (*close)(Endpoint *);
 };
 
-enum { COMM_DEPTH = 4 };
+enum { COMM_DEPTH = 4, COMM_ANY = -1 };
 
 /* Part i of n of `count` elements, [*first, *end): the size is that of the quotient
  * rounded up, and the last parts are shorter, or empty. */

@@ -41,14 +41,21 @@ Status cpu_recv(Endpoint *end, int from, void *buffer, int64_t bytes)
     return OK;
 }
 
-Status cpu_flush(Endpoint *end)
+static Status flush_to(CpuEndpoint *e, int to)
+{
+    const Awaited read = {&world_channel(e->world, e->base.rank, to)->received, e->lent[to], to, WAIT_send, 0};
+    if (e->lent[to] > 0)
+        TRY(flag_await(e, &read));
+    e->lent[to] = 0;
+    return OK;
+}
+
+Status cpu_flush(Endpoint *end, int to)
 {
     CpuEndpoint *e = (CpuEndpoint *)end;
-    for (int to = 0; to < end->nrank; to++) {
-        const Awaited read = {&world_channel(e->world, end->rank, to)->received, e->lent[to], to, WAIT_send, 0};
-        if (e->lent[to] > 0)
-            TRY(flag_await(e, &read));
-        e->lent[to] = 0;
-    }
+    if (to != COMM_ANY)
+        return flush_to(e, to);
+    for (int i = 0; i < end->nrank; i++)
+        TRY(flush_to(e, i));
     return OK;
 }

@@ -21,9 +21,13 @@ enum { SPINS = 2000, POLITE_SPINS = 20, YIELDS = 1000 };
 /* How long a sleeper goes without a look at the abort flag and at the rank it waits for. */
 static const struct timespec nap = {.tv_nsec = 50000000};
 
-/* The rank at the end of the chain of who waits for whom, and how much it had begun
- * when it was first seen there. */
-typedef struct Suspect { int rank; long long begun; double since; } Suspect;
+/* The most that goes by between two looks while this process runs, in seconds: when a
+ * whole job was stopped and goes on, nobody was slow. */
+static const double longest_nap = 1;
+
+/* The rank at the end of the chain of who waits for whom, how much it had begun when it
+ * was first seen there, and for how many seconds it has been. */
+typedef struct Suspect { int rank; long long begun; double looked, waited; } Suspect;
 
 static void pause_once(void)
 {
@@ -71,19 +75,22 @@ static bool is_stuck(const CpuEndpoint *e, int waited_for, Suspect *s)
 {
     int rank = last_waited_for(e->world, waited_for);
     long long begun = atomic_load(&world_progress(e->world, rank)->begun);
-    if (rank == s->rank && begun == s->begun)
-        return seconds() - s->since >= e->timeout;
-    *s = (Suspect){rank, begun, seconds()};
-    return false;
+    double now = seconds(), gone = now - s->looked;
+    if (rank != s->rank || begun != s->begun)
+        *s = (Suspect){.rank = rank, .begun = begun};
+    else
+        s->waited += gone < longest_nap ? gone : longest_nap;
+    s->looked = now;
+    return s->waited >= e->timeout;
 }
 
 static void blame(const CpuEndpoint *e, const Suspect *s)
 {
     char why[100];
     if (atomic_load(&world_progress(e->world, s->rank)->waits_for) >= 0)
-        snprintf(why, sizeof why, "waits for ranks that wait for it, since %.1f s", seconds() - s->since);
+        snprintf(why, sizeof why, "waits for ranks that wait for it, since %.1f s", s->waited);
     else
-        snprintf(why, sizeof why, "made no progress for %.1f s while others waited for it", seconds() - s->since);
+        snprintf(why, sizeof why, "made no progress for %.1f s while others waited for it", s->waited);
     world_abort(e->world, s->rank, why);
 }
 

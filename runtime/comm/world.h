@@ -138,7 +138,7 @@ Status cpu_all_gather(CommGroup *, const void *send, void *recv, int64_t count, 
 Status cpu_all_to_all(CommGroup *, const void *send, void *recv, int64_t count, DType);
 Status cpu_send(Endpoint *, int to, const void *buffer, int64_t bytes);
 Status cpu_recv(Endpoint *, int from, void *buffer, int64_t bytes);
-Status cpu_flush(Endpoint *);
+Status cpu_flush(Endpoint *, int to);
 
 /* ---- share.c: work divided among the rank's team ---- */
 /* Whether `bytes` that this rank writes, while its peers write as many, are better

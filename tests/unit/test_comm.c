@@ -130,7 +130,7 @@ static Status call(const Step *s, CommGroup *g, const Places *p)
     default:
         TRY(c->send(g->end, g->rank[(g->me + 1) % g->n], p->send, bytes));
         TRY(c->recv(g->end, g->rank[(g->me + g->n - 1) % g->n], p->recv, bytes));
-        return c->flush(g->end);
+        return c->flush(g->end, COMM_ANY);
     }
 }
 
@@ -305,7 +305,7 @@ static int many_letters(Ranks *r, Arena *a, Endpoint *e)
         for (int64_t k = 0; k < n; k++)
             bad += words[k] != i + (int32_t)k;
     }
-    return e->comm->flush(e) != OK || bad > 0;
+    return e->comm->flush(e, COMM_ANY) != OK || bad > 0;
 }
 
 /* Each rank sends all its peers a message before it receives any. */
@@ -322,7 +322,7 @@ static int all_send_first(Ranks *r, Arena *a, Endpoint *e)
         if (from != e->rank)
             bad += e->comm->recv(e, from, got, 4096) != OK || got[0] != 'a' + from || got[4095] != 'a' + from;
     }
-    return bad + (e->comm->flush(e) != OK);
+    return bad + (e->comm->flush(e, COMM_ANY) != OK);
 }
 
 /* ---- tests ---- */

@@ -32,7 +32,7 @@ typedef struct Subject {
 } Subject;
 
 /* A mesh, and the rules that split ops along it. */
-typedef struct Way { int64_t dp, tp, microbatches; const char *rules; } Way;
+typedef struct Way { int64_t pp, dp, tp, microbatches; const char *rules; } Way;
 
 static void read_model(Subject *s, const char *name, const char *dtype, const Way *w)
 {
@@ -48,10 +48,10 @@ static void read_model(Subject *s, const char *name, const char *dtype, const Wa
 
 static void open_subject(Subject *s, const char *name, const char *dtype, Way w)
 {
-    *s = (Subject){.a = arena_new("test"), .n = (uint32_t)(w.dp * w.tp)};
+    *s = (Subject){.a = arena_new("test"), .n = (uint32_t)(w.pp * w.dp * w.tp)};
     w.rules = w.rules ? w.rules : "bucket = 25 MB";
     read_model(s, name, dtype, &w);
-    s->plan = (Plan){.mesh = {1, w.dp, 1, 1, w.tp}, .microbatches = w.microbatches, .bucket = 4000, .ndevices = s->n,
+    s->plan = (Plan){.mesh = {w.pp, w.dp, 1, 1, w.tp}, .schedule = w.pp > 1 && w.microbatches > 2 ? "gpipe" : "1f1b", .microbatches = w.microbatches, .bucket = 4000, .ndevices = s->n,
                      .devices = NEWN(s->a, uint32_t, s->n), .rule = s->l.rules->rule, .nrule = s->l.rules->nrule};
     for (uint32_t i = 0; i < s->n; i++) {
         Status status = codegen(s->a, s->l.ds, s->l.graph, &s->plan, s->l.cluster, i, NULL, &s->program[i]);
@@ -68,28 +68,29 @@ static void close_subject(Subject *s)
 
 /* ---- one rank ---- */
 
-typedef struct Member {
-    const Program *p;
+typedef struct Worker {
+    const Program *p;                 /* gone when the run is over */
+    uint32_t rank;
     Peers    peers;
     Status   status;
     double   loss[STEPS], norm[STEPS];
     Arena   *a;
     char   **piece; uint32_t npiece;  /* what it holds of each weight and moment: its name and place, then its bytes */
-} Member;
+} Worker;
 
-static Status train(Member *m, Rank *r, const Data *d)
+static Status train(Worker *m, Rank *r, const Data *d)
 {
     for (int i = 0; i < STEPS; i++) {
         TRY(data_fill(d, r, i * m->p->batch, m->p->batch, 0, true));
         TRY(rank_train(r));
-        m->loss[i] = rank_scalar(r, m->p->loss);
+        m->loss[i] = has_tensor(m->p->loss) ? rank_scalar(r, m->p->loss) : NAN;
         m->norm[i] = rank_scalar(r, m->p->norm);
     }
     return OK;
 }
 
 /* "PATH:kind:origin,origin.. BYTES" of each tensor. */
-static void keep_states(Member *m, const Rank *r)
+static void keep_states(Worker *m, const Rank *r)
 {
     for (uint32_t i = 0; i < m->p->nstate; i++) {
         const State *s = &m->p->state[i];
@@ -108,9 +109,9 @@ static void keep_states(Member *m, const Rank *r)
     }
 }
 
-static void *member_main(void *ctx)
+static void *worker_main(void *ctx)
 {
-    Member *m = ctx;
+    Worker *m = ctx;
     Rank r;
     Data *d = NULL;
     const char *spec[] = {"random"};
@@ -131,7 +132,7 @@ static void *member_main(void *ctx)
 
 /* ---- all of them ---- */
 
-typedef struct Outcome { Member m[MOST]; uint32_t n; } Outcome;
+typedef struct Outcome { Worker m[MOST]; uint32_t n; } Outcome;
 
 static void run_subject(const Subject *s, Outcome *o)
 {
@@ -147,8 +148,8 @@ static void run_subject(const Subject *s, Outcome *o)
     assert_int_equal(world_create(&files, (int)s->n, part, ranks_groups(programs, s->n)), OK);
     assert_int_equal(world_map(a, &files, 0, &world), OK);
     for (uint32_t i = 0; i < s->n; i++) {
-        o->m[i] = (Member){.p = s->program[i], .peers = {.world = s->n > 1 ? world : NULL, .hash = 7, .threads = true}};
-        assert_int_equal(pthread_create(&thread[i], NULL, member_main, &o->m[i]), 0);
+        o->m[i] = (Worker){.p = s->program[i], .rank = i, .peers = {.world = s->n > 1 ? world : NULL, .hash = 7}};
+        assert_int_equal(pthread_create(&thread[i], NULL, worker_main, &o->m[i]), 0);
     }
     for (uint32_t i = 0; i < s->n; i++)
         pthread_join(thread[i], NULL);
@@ -185,47 +186,73 @@ static void same_numbers(const Outcome *o, const Outcome *one, double allowed)
 {
     for (int i = 0; i < STEPS; i++) {
         for (uint32_t k = 0; k < o->n; k++) {
-            assert_true(o->m[k].loss[i] == o->m[0].loss[i] && o->m[k].norm[i] == o->m[0].norm[i]);
-            near_to("loss", i + 1, o->m[k].loss[i], one->m[0].loss[i], allowed);
+            if (!isnan(o->m[k].loss[i]))
+                near_to("loss", i + 1, o->m[k].loss[i], one->m[one->n - 1].loss[i], allowed);
+            assert_true(o->m[k].norm[i] == o->m[0].norm[i]);
             near_to("norm", i + 1, o->m[k].norm[i], one->m[0].norm[i], 100 * allowed);
         }
     }
 }
 
-/* Pieces of one name are copies; returns how many there are beside the first. */
-static int copies_are_equal(const Outcome *x, const Outcome *y)
+static size_t name_length(const char *piece)
 {
-    int copies = 0;
+    const char *end = strrchr(piece, ',');
+    return (size_t)((end ? end : strrchr(piece, ':')) - piece) + 1;
+}
+
+/* How many pieces of two workers have one name; they must be equal. */
+static int equal_pieces(const Worker *x, const Worker *y)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < x->npiece; i++)
+        for (uint32_t k = 0; k < y->npiece; k++) {
+            const char *a = x->piece[i], *b = y->piece[k];
+            if (strncmp(a, b, name_length(a)) != 0)
+                continue;
+            if (strcmp(a, b) != 0)
+                fail_msg("ranks %u and %u differ in '%.*s'", x->rank, y->rank, (int)name_length(a), a);
+            n++;
+        }
+    return n;
+}
+
+/* How many of a run are copies. */
+static int copies(const Outcome *o)
+{
+    int n = 0;
+    for (uint32_t k = 0; k < o->n; k++)
+        for (uint32_t l = 0; l < k; l++)
+            n += equal_pieces(&o->m[k], &o->m[l]);
+    return n;
+}
+
+static void same_states(const Outcome *x, const Outcome *y)
+{
     for (uint32_t k = 0; k < x->n; k++)
-        for (uint32_t l = 0; l < y->n; l++)
-            for (uint32_t i = 0; i < x->m[k].npiece; i++) {
-                const char *a = x->m[k].piece[i], *b = y->m[l].piece[i];
-                size_t name = (size_t)(strrchr(a, ',') ? strrchr(a, ',') - a : strrchr(a, ':') - a);
-                if (strncmp(a, b, name + 1) != 0)
-                    continue;
-                if (strcmp(a, b) != 0)
-                    fail_msg("ranks %u and %u differ in '%.*s'", k, l, (int)name, a);
-                copies += x != y || k < l;
-            }
-    return copies;
+        assert_int_equal(equal_pieces(&x->m[k], &y->m[k]), x->m[k].npiece);
 }
 
 static const char megatron[] = "split heads, ffn, vocab by tp", sequence[] = "split heads, ffn, vocab by tp; split seq by tp";
 
-static void layouts(const char *name, const char *dtype, double allowed)
+static void layouts(const char *name, const char *cut, const char *dtype, double allowed)
 {
+    char two[40], both[100];
+    snprintf(two, sizeof two, "stage before %s", cut);
+    snprintf(both, sizeof both, "%s; %s", sequence, two);
     const Way way[] = {
-        {2, 1, 1, NULL}, {2, 1, 2, NULL}, {4, 1, 1, NULL}, {1, 2, 1, megatron}, {1, 2, 1, sequence}, {1, 2, 2, sequence}, {2, 2, 2, sequence},
+        {1, 2, 1, 1, NULL},     {1, 2, 1, 2, NULL},     {1, 4, 1, 1, NULL},     {1, 1, 2, 1, megatron}, {1, 1, 2, 1, sequence},
+        {1, 1, 2, 2, sequence}, {1, 2, 2, 2, sequence}, {2, 1, 1, 1, two},      {2, 1, 1, 2, two},      {2, 1, 1, 4, two},
+        {2, 2, 1, 2, two},      {2, 2, 2, 2, both},
     };
     for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
         Outcome one, x, y;
-        run_way(name, dtype, (Way){1, 1, way[i].microbatches, NULL}, &one);
+        run_way(name, dtype, (Way){1, 1, 1, way[i].microbatches, NULL}, &one);
         run_way(name, dtype, way[i], &x);
         run_way(name, dtype, way[i], &y);
         same_numbers(&x, &one, allowed);
         same_numbers(&x, &y, 0);
-        assert_true(copies_are_equal(&x, &x) > 0);
-        assert_true(copies_are_equal(&x, &y) > 0);
+        assert_true(copies(&x) > 0 || way[i].dp * way[i].tp == 1);
+        same_states(&x, &y);
         free_outcome(&one);
         free_outcome(&x);
         free_outcome(&y);
@@ -235,20 +262,20 @@ static void layouts(const char *name, const char *dtype, double allowed)
 static void gpt2_in_f64(void **state)
 {
     (void)state;
-    layouts("tiny_gpt2", "f64", 1e-12);
+    layouts("tiny_gpt2", "h[1]", "f64", 1e-12);
 }
 
 static void llama_in_f64(void **state)
 {
     (void)state;
-    layouts("tiny_llama", "f64", 1e-12);
+    layouts("tiny_llama", "layer[1]", "f64", 1e-12);
 }
 
 static void both_in_f32(void **state)
 {
     (void)state;
-    layouts("tiny_gpt2", "f32", 1e-5);
-    layouts("tiny_llama", "f32", 1e-5);
+    layouts("tiny_gpt2", "h[1]", "f32", 1e-5);
+    layouts("tiny_llama", "layer[1]", "f32", 1e-5);
 }
 
 int main(void)

@@ -1,0 +1,101 @@
+# Many ranks: the same numbers as on one; and what becomes of a run when a rank dies, is
+# stopped or fails, or when prun itself dies.
+. "$TESTS/run/lib.bash"
+PRUN=$RELEASE/prun
+make_plan one.plan
+"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=1 \
+    --with 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, vocab by tp; split seq by tp' -o "$TMP/four.plan" >/dev/null || exit 2
+four=$TMP/four.plan
+make_text t.txt 2000
+
+# close FILE FILE: losses and norms agree to 1e-5.
+close() {
+    paste <(grep -oE '"(loss|grad_norm|eval_loss)": [^,}]*' "$1") <(grep -oE '"(loss|grad_norm|eval_loss)": [^,}]*' "$2") |
+        awk 'NF != 4 || $1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2 { print; bad = 1 } END { exit bad || NR == 0 }'
+}
+
+# alive: processes of the run, zombies apart.
+alive() { pgrep -f "$four" -r R,S,D,T >/dev/null; }
+
+# ends_in SECONDS: the run, started with start(), ended in time, and nothing of it is left.
+ends_in() {
+    local i
+    for i in $(seq $(($1 * 20))); do alive || break; sleep 0.05; done
+    if alive; then echo "still alive after $1 s:"; pgrep -f "$four" -a; pkill -KILL -f "$four"; return 1; fi
+    wait $pid 2>/dev/null
+    status=$?
+}
+
+# start OPTION...: a long run in the background; returns when it has done two steps.
+start() {
+    rm -f l
+    "$PRUN" "$four" --data "$TMP/t.txt" --steps 1000000 --log l "$@" >said 2>&1 &
+    pid=$!
+    for i in $(seq 200); do grep -qs '"step": 2,' l && break; sleep 0.05; done
+    ranks=($(pgrep -P $pid | sort -n))
+}
+
+says() { grep -qE -- "$1" said || { echo "not said: $1"; cat said; return 1; }; }
+once() { [ "$(grep -c "$1" said)" = 1 ] || { echo "not once: $1"; cat said; return 1; }; }
+
+# ---- numbers ----
+
+"$PRUN" one.plan --data t.txt --eval t.txt --steps 4 --log one.log 2>/dev/null
+check "ranks as processes train like one" '"$PRUN" "$four" --data t.txt --eval t.txt --steps 4 --log four.log 2>said && close one.log four.log && [ "$(field step four.log | wc -l)" = 5 ]' || cat said
+check "their run is told by one of them" 'once "held-out loss" && once "trained: step 4 of 4" && once "memory: 4 ranks" && [ "$(wc -l <said)" = 3 ]'
+check "ranks as threads train like those" 'prun "$four" --data t.txt --eval t.txt --steps 4 --log threads.log --ranks threads 2>said && close one.log threads.log' || cat said
+check "and repeat themselves" '"$PRUN" "$four" --data t.txt --eval t.txt --steps 4 --log again.log 2>said && [ "$(figures four.log)" = "$(figures again.log)" ]'
+check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --eval t.txt --steps 4 --log stdin.log <"$four" 2>said && [ "$(figures four.log)" = "$(figures stdin.log)" ]'
+grown=$(sed -nE 's/^memory: 4 ranks: .* grew by ([0-9.]+) MB in all$/\1/p' said)
+check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="$grown" "BEGIN { exit !(mb > 1 && mb < 4 * 268) }"' || cat said
+
+# ---- ends that all see ----
+
+check "D04 a loss that is no number is seen by all alike" 'refused 1 "not a number to go on with" "$PRUN" "$four" --data t.txt --steps 4 --set lr=1e8 && once "error:" && ! alive'
+start
+kill -TERM $pid
+check "SIGTERM: the step is finished and the status is 0" 'ends_in 10 && [ $status = 0 ] && once "stopped as asked"'
+# One first, so that the others wait for it, and go on waiting after the pause.
+start --timeout 2
+kill -STOP "${ranks[1]}"; sleep 0.5; kill -STOP $pid "${ranks[@]}"; sleep 3; kill -CONT $pid "${ranks[0]}" "${ranks[2]}" "${ranks[3]}"; sleep 0.2
+kill -CONT "${ranks[1]}"; sleep 0.5
+check "a job that is stopped as a whole goes on" 'kill -TERM $pid && ends_in 10 && [ $status = 0 ]'
+
+# ---- ends that come from outside ----
+
+start
+kill -KILL "${ranks[2]}"
+check "a killed rank ends the run" 'ends_in 10 && [ $status = 3 ] && once "error:"'
+check "the message names it, its instruction, and what the others waited for" 'says "error: rank 2 was killed by SIGKILL, at instruction [0-9]+" && says "note: rank [0-9], at instruction [0-9]+, waits for rank 2 in " && says "note: instruction [0-9]+ of rank 2 is [a-z_]+ '"'"'"'
+start
+kill -STOP "${ranks[1]}"
+check "a stopped rank ends the run" 'ends_in 10 && [ $status = 3 ] && once "error:" && says "error: rank 1 was stopped by a signal"'
+start --timeout 1
+kill -STOP "${ranks[0]}"
+check "and sooner with --timeout" 'ends_in 4 && [ $status = 3 ] && once "error:" && says "error: rank 0"'
+start
+kill -KILL $pid
+check "ranks end when prun does" 'ends_in 10 && [ "$(grep -c "which started it, is gone" said)" = 4 ]' || cat said
+start
+: >t.txt
+check "data that become short end the run" 'ends_in 10 && [ $status = 3 ] && says "became shorter while it was in use"'
+make_text t.txt 2000
+
+# At any moment, the start included.
+for i in $(seq 12); do
+    "$PRUN" "$four" --data "$TMP/t.txt" --steps 1000000 >said 2>&1 &
+    pid=$!
+    sleep 0.0$((RANDOM % 90 + 10))
+    ranks=($(pgrep -P $pid | sort -n))
+    victim=$pid
+    [ $((i % 3)) = 0 ] || victim=${ranks[RANDOM % 4]:-$pid}
+    kill -KILL "$victim" 2>/dev/null
+    if ! ends_in 10; then echo "not ok a run ends at any moment of a death"; exit; fi
+    [ "$victim" = $pid ] || [ $status = 3 ] || { echo "status $status"; cat said; echo "not ok a run ends at any moment of a death"; exit; }
+done
+echo "ok a run ends at any moment of a death"
+
+# ---- options ----
+
+check "--ranks and --timeout need many ranks" 'refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --ranks threads && refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --timeout 3'
+check "what ranks cannot do yet is refused by name" 'refused 1 "error: --save: " "$PRUN" "$four" --data t.txt --save d && refused 1 "error: --dump: " "$PRUN" "$four" --data t.txt --dump weights@0=w'
