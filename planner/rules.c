@@ -157,6 +157,11 @@ static const char *idle_pipeline(Arena *a, const Plan *p, const Rule *r)
     return p->mesh[AXIS_pp] > 1 ? NULL : arena_printf(a, "mesh axis 'pp' has size 1, and a single stage has no %s", r->name);
 }
 
+static const char *idle_chunks(Arena *a, const Plan *p, const Rule *r)
+{
+    return choice_allows(&r->choice, 1) ? idle_pipeline(a, p, r) : NULL;
+}
+
 static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
 {
     (void)a;
@@ -204,7 +209,7 @@ static const Row rows[] = {
     {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches,
      .preferred = "the fewest micro-batches that the rules allow and that fit are taken; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "schedule", .decide = decide_schedule, .idle = idle_pipeline},
-    {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_pipeline},
+    {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_chunks},
     {.kind = RULE_SETTING, .setting = "bucket", .decide = decide_bucket, .moot = moot_backward,
      .preferred = "no plan chooses the size of its buckets; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices,
