@@ -122,8 +122,9 @@ static Status do_estimate(Loaded *l, const Args *args)
     show_plan(r, l->graph, l->cluster, plan, &programs);
     show_legality(r, l->graph, plan, &programs);
     show_ranks(r, l->cluster, plan, &programs);
-    if (layout.grid.n > 0) {
-        show_splits(r, &layout);
+    if (plan->ndevices > 1) {
+        if (layout.grid.n > 0)
+            show_splits(r, &layout);
         show_op_splits(r, &layout);
     }
     return finish(r, args);
@@ -214,6 +215,8 @@ static Status dump_layout(Loaded *l, const Args *args, const Plan *plan)
     Report *r = report_new(l->ir);
     show_values(r, &layout);
     show_conversions(r, &layout);
+    if (layout.nstages > 1)
+        show_crossings(r, &layout);
     return finish(r, args);
 }
 

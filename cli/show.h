@@ -27,6 +27,8 @@ void show_op_splits(Report *, const Layout *);
 /* Where each value lies; what is converted, and which axis makes that necessary. */
 void show_values(Report *, const Layout *);
 void show_conversions(Report *, const Layout *);
+/* What stages of a pipeline send to each other. */
+void show_crossings(Report *, const Layout *);
 /* Graphviz input. */
 void show_dot(FILE *, const Graph *);
 /* The memory and FLOPs of a plan as comment lines, for the end of a .plan. */

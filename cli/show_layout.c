@@ -7,25 +7,29 @@
 
 /* ---- names ---- */
 
-/* "tp", "(dp.inner, tp)"; "tp(2)" where it has parts and only those of 2 ranks count. */
+static bool same_axis(const Grid *g, uint32_t d, uint32_t e)
+{
+    return g->axis[d].axis == g->axis[e].axis && g->axis[d].part == g->axis[e].part;
+}
+
+/* "tp", "(dp.inner, tp)"; where the layout needs a mesh axis in more parts than the user
+ * made, and not all of them count, "tp.1" and so on, the outermost first. */
 static const char *axes_text(Arena *a, const Grid *g, GridSet set)
 {
     static const char *const part[] = {[PART_WHOLE] = "", [PART_OUTER] = ".outer", [PART_INNER] = ".inner"};
     Text t = text_new(a);
     uint32_t names = 0;
-    for (uint32_t d = 0, next; d < g->n; d = next) {
-        const GridAxis *x = &g->axis[d];
-        int64_t ways = 1;
-        bool all = true;
-        for (next = d; next < g->n && g->axis[next].axis == x->axis && g->axis[next].part == x->part; next++) {
-            ways *= set >> next & 1 ? g->axis[next].size : 1;
-            all &= set >> next & 1;
+    for (uint32_t first = 0, end; first < g->n; first = end) {
+        GridSet all = 0;
+        for (end = first; end < g->n && same_axis(g, first, end); end++)
+            all = (GridSet)(all | 1u << end);
+        for (uint32_t d = first; d < end; d++) {
+            if (!(set >> d & 1) || (d > first && (set & all) == all))
+                continue;
+            text_add(&t, "%s%s%s", names++ ? ", " : "", mesh_axis_name(g->axis[d].axis), part[g->axis[d].part]);
+            if ((set & all) != all)
+                text_add(&t, ".%u", d - first + 1);
         }
-        if (ways == 1)
-            continue;
-        text_add(&t, "%s%s%s", names++ ? ", " : "", mesh_axis_name(x->axis), part[x->part]);
-        if (!all)
-            text_add(&t, "(%lld)", (long long)ways);
     }
     return names > 1 ? arena_printf(a, "(%s)", t.s) : t.s;
 }
@@ -44,6 +48,15 @@ static const char *placement_text(Arena *a, const Layout *l, ValueId v, Placemen
     if (partial)
         text_add(&t, " partial over %s", axes_text(a, &l->grid, partial));
     return t.s;
+}
+
+/* A value when no rank is left with a summand. */
+static Placement completed(const Layout *l, ValueId v)
+{
+    Placement p = l->value[v.i];
+    for (uint32_t d = 0; d < l->grid.n; d++)
+        p.on[d] = p.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : p.on[d];
+    return p;
 }
 
 /* ---- what users call a split ---- */
@@ -144,6 +157,34 @@ void show_splits(Report *r, const Layout *l)
     }
 }
 
+/* ---- stages ---- */
+
+/* "0", "0..2": the stages of a set. */
+static const char *stages_text(Arena *a, const Layout *l, StageSet set)
+{
+    Text t = text_new(a);
+    for (uint32_t s = 0, end; s < l->nstages; s = end + 1) {
+        for (end = s; end < l->nstages && set >> end & 1; end++)
+            ;
+        if (end > s)
+            text_add(&t, end - s > 1 ? "%s%u..%u" : "%s%u", t.n ? ", " : "", s, end - 1);
+    }
+    return t.s;
+}
+
+void show_crossings(Report *r, const Layout *l)
+{
+    static const Column columns[] = {{"value", "sent between stages", SHOW_TEXT}, {"placement", "placement", SHOW_TEXT},
+                                     {"from", "from", SHOW_COUNT}, {"to", "to", SHOW_COUNT}};
+    Table *t = report_table(r, "crossings", columns, 4);
+    for (uint32_t i = 0; i < l->ncrossing; i++) {
+        const Crossing *c = &l->crossing[i];
+        Cell row[] = {CELL_TEXT(value_of(l->g, c->value)->path), CELL_TEXT(placement_text(r->arena, l, c->value, completed(l, c->value))),
+                      CELL_NUMBER(c->from), CELL_NUMBER(c->to)};
+        table_row(r, t, row);
+    }
+}
+
 /* ---- by op ---- */
 
 static void op_splits(Arena *a, const Layout *l, OpId o, Words *splits, Words *known)
@@ -165,8 +206,8 @@ static void op_splits(Arena *a, const Layout *l, OpId o, Words *splits, Words *k
 void show_op_splits(Report *r, const Layout *l)
 {
     static const Column columns[] = {{"path", "op", SHOW_TEXT}, {"kind", "kind", SHOW_TEXT}, {"splits", "split", SHOW_TEXT},
-                                     {"result", "result", SHOW_TEXT}, {"known_as", "known as", SHOW_TEXT}};
-    Table *t = report_table(r, "ops", columns, 5);
+                                     {"result", "result", SHOW_TEXT}, {"known_as", "known as", SHOW_TEXT}, {"stages", "stage", SHOW_TEXT}};
+    Table *t = report_table(r, "ops", columns, l->nstages > 1 ? 6 : 5);
     for (uint32_t o = 0; o < l->g->nop; o++) {
         const Op *op = &l->g->op[o];
         Words splits = {r->arena, NULL, 0}, known = splits;
@@ -174,7 +215,8 @@ void show_op_splits(Report *r, const Layout *l)
             continue;
         op_splits(r->arena, l, (OpId){o}, &splits, &known);
         Cell row[] = {CELL_TEXT(op->path), CELL_TEXT(op_info[op->kind].name), CELL_TEXT(joined(&splits)),
-                      CELL_TEXT(placement_text(r->arena, l, op->out[0], l->value[op->out[0].i])), CELL_TEXT(joined(&known))};
+                      CELL_TEXT(placement_text(r->arena, l, op->out[0], l->value[op->out[0].i])), CELL_TEXT(joined(&known)),
+                      CELL_TEXT(stages_text(r->arena, l, l->stages[o]))};
         table_row(r, t, row);
     }
     table_fold(r, t);
@@ -291,14 +333,6 @@ static void convert_gradients(Conversions *c)
         if (has_value(gradient))
             add_conversion(c, gradient, c->l->value[g->weight[i].value.i], "optimizer");
     }
-}
-
-static Placement completed(const Layout *l, ValueId v)
-{
-    Placement p = l->value[v.i];
-    for (uint32_t d = 0; d < l->grid.n; d++)
-        p.on[d] = p.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : p.on[d];
-    return p;
 }
 
 void show_conversions(Report *r, const Layout *l)
