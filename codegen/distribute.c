@@ -100,7 +100,8 @@ bool place_distributed(Lowering *lw, OpId o, const Instr *whole)
     t.path = arena_printf(p->arena, "%s:stats", whole->path);
     t.axis[t.rank++] = (AxisPlace){.local = STATS, .global = STATS};
     TensorId mine = code_own(p, t, CLASS_working);
-    int64_t parts = p->group[group_index(lw, set)].n;
+    uint32_t group = group_index(lw, set);           /* may move p->group */
+    int64_t parts = p->group[group].n;
     memmove(&t.axis[1], &t.axis[0], sizeof *t.axis * t.rank++);
     t.axis[0] = (AxisPlace){.local = parts, .global = parts};
     t.path = arena_printf(p->arena, "%s@%s", t.path, grid_names(lw->scratch, &lw->layout.grid, set));

@@ -195,6 +195,15 @@ static void read_list(Reader *r, const Node *n, const char *what, int64_t least,
         add_choice(r, c, t.i);
 }
 
+/* Whether lists that stand beside each other are alike. */
+static bool is_even(const Node *n)
+{
+    for (uint32_t i = 0; n->kind == N_LIST && i < n->nkid; i++)
+        if (n->kid[i]->kind != n->kid[0]->kind || (n->kid[i]->kind == N_LIST && n->kid[i]->nkid != n->kid[0]->nkid) || !is_even(n->kid[i]))
+            return false;
+    return true;
+}
+
 /* A number, a list, a range, or auto. */
 static Choice read_choice(Reader *r, const Node *n, const char *what, int64_t least)
 {
@@ -261,6 +270,8 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         rule->choice = read_choice(r, value, name->text, 1);
     } else if (strcmp(name->text, "devices") == 0) {
         rule->choice = read_choice(r, value, "a device", 0);
+        if (!is_even(value))
+            fail(r->e, value->at, "lists of devices beside each other differ in length, but every place of a mesh has one device");
     } else if (strcmp(name->text, "bucket") == 0) {
         double bytes;
         if (!eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, 1, &bytes))

@@ -130,12 +130,18 @@ static uint16_t follow(const Layout *l, const Op *op, uint32_t d)
     return 0;
 }
 
+/* Kv heads are cut where the query heads that read them are, in backward as in forward. */
+static bool is_kv_heads(const Op *op, uint8_t f)
+{
+    return op->kind == OP_attention_grad && op->factor[f].role == 'g';
+}
+
 /* A backward op is cut as its forward op is. */
 static uint16_t cut_as_forward(const Layout *l, const Op *op, uint32_t d)
 {
     uint16_t forward = l->cut[op->forward.i][d], cut = 0;
     for (uint8_t f = 0; f < op->nfactor; f++)
-        if (op->forward_factor[f] != NO_FACTOR && forward >> op->forward_factor[f] & 1 && op_may_split(l->g, op, f))
+        if (op->forward_factor[f] != NO_FACTOR && forward >> op->forward_factor[f] & 1 && (op_may_split(l->g, op, f) || is_kv_heads(op, f)))
             cut |= (uint16_t)(1u << f);
     return cut;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "ir/layout.h"
 
 bool choice_allows(const Choice *c, int64_t n)
 {
@@ -157,6 +158,11 @@ static const char *idle_pipeline(Arena *a, const Plan *p, const Rule *r)
     return p->mesh[AXIS_pp] > 1 ? NULL : arena_printf(a, "mesh axis 'pp' has size 1, and a single stage has no %s", r->name);
 }
 
+static const char *idle_chunks(Arena *a, const Plan *p, const Rule *r)
+{
+    return choice_allows(&r->choice, 1) ? idle_pipeline(a, p, r) : NULL;
+}
+
 static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
 {
     (void)a;
@@ -180,7 +186,8 @@ typedef struct Row {
     const char *(*idle)(Arena *, const Plan *, const Rule *);        /* why the chosen plan does, or NULL */
 } Row;
 
-static const char no_stages[] = "pipeline stages are not available in this version: every rank runs the whole model";
+static const char no_stage_mesh[] = "a mesh of its own for a stage is not available in this version: 'mesh' sets that of all stages";
+static const char one_stage[] = "a pipeline stage needs a device of its own, and this plan has one device, which runs the whole model";
 static const char no_shards[] = "sharded states are not available in this version: every rank holds the states of its weights";
 static const char no_recompute[] = "recomputation is not available in this version; more micro-batches save memory too";
 static const char no_offload[] = "offloading is not available in this version; every state stays on the device";
@@ -192,10 +199,10 @@ static const Row rows[] = {
     {.kind = RULE_SPLIT,        .carried = true, .check = check_by, .idle = idle_split},
     {.kind = RULE_KEEP,         .carried = true, .idle = idle_keep},
     {.kind = RULE_PAD,          .carried = true, .alone = one_padding, .moot = moot_pad},
-    {.kind = RULE_STAGE_BEFORE, .carried = true, .refused = no_stages},
-    {.kind = RULE_STAGE_AFTER,  .carried = true, .refused = no_stages},
-    {.kind = RULE_STAGE_EVERY,  .carried = true, .refused = no_stages},
-    {.kind = RULE_STAGE_MESH,   .refused = no_stages},
+    {.kind = RULE_STAGE_BEFORE, .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_AFTER,  .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_EVERY,  .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_MESH,   .refused = no_stage_mesh},
     {.kind = RULE_RECOMPUTE,    .carried = true, .refused = no_recompute, .moot = moot_backward},
     {.kind = RULE_SAVE,         .carried = true, .moot = moot_backward, .idle = idle_save},
     {.kind = RULE_SHARD,        .carried = true, .refused = no_shards, .check = check_by, .moot = moot_state, .idle = idle_shard},
@@ -204,7 +211,7 @@ static const Row rows[] = {
     {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches,
      .preferred = "the fewest micro-batches that the rules allow and that fit are taken; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "schedule", .decide = decide_schedule, .idle = idle_pipeline},
-    {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_pipeline},
+    {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_chunks},
     {.kind = RULE_SETTING, .setting = "bucket", .decide = decide_bucket, .moot = moot_backward,
      .preferred = "no plan chooses the size of its buckets; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices,
@@ -214,7 +221,6 @@ static const Row rows[] = {
 
 /* Mesh axes whose size must be 1 so far. */
 static const char *const refused_axis[MESH_AXES] = {
-    [AXIS_pp] = no_stages,
     [AXIS_ep] = "splitting by 'ep' is not available in this version: 'ep' is 1",
 };
 
@@ -307,6 +313,9 @@ static void check_axes(Diags *ds, const Graph *g, const Decisions *d)
         if (d->mesh[x] > 1 && refused_axis[x])
             diag_error(ds, r ? r->at : NOWHERE, "%s", refused_axis[x]);
     }
+    if (d->mesh[AXIS_pp] > MAX_STAGES)
+        diag_error(ds, d->mesh_rule[AXIS_pp] ? d->mesh_rule[AXIS_pp]->at : NOWHERE, "%lld stages, but there are at most %d", (long long)d->mesh[AXIS_pp],
+                   MAX_STAGES);
     if (d->mesh[AXIS_dp] > 1 && same_dim(g->batch, NO_DIM))
         splits_nothing(ds, d, AXIS_dp, "the model has no dim 'batch'", "other mesh axes split the axes that rules name, for instance 'split AXIS by tp'");
     if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
