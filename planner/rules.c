@@ -166,9 +166,11 @@ static const char *idle_chunks(Arena *a, const Plan *p, const Rule *r)
 static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
 {
     (void)a;
-    (void)p;
     (void)r;
-    return "this version recomputes nothing, so everything that backward reads is kept";
+    for (uint32_t i = 0; i < p->nrule; i++)
+        if (p->rule[i].kind == RULE_RECOMPUTE)
+            return NULL;
+    return "nothing is recomputed, so everything that backward reads is kept";
 }
 
 /* ---- the table ---- */
@@ -189,7 +191,6 @@ typedef struct Row {
 static const char no_stage_mesh[] = "a mesh of its own for a stage is not available in this version: 'mesh' sets that of all stages";
 static const char one_stage[] = "a pipeline stage needs a device of its own, and this plan has one device, which runs the whole model";
 static const char no_shards[] = "sharded states are not available in this version: every rank holds the states of its weights";
-static const char no_recompute[] = "recomputation is not available in this version; more micro-batches save memory too";
 static const char no_offload[] = "offloading is not available in this version; every state stays on the device";
 static const char no_server[] = "a server is not available in this version: every rank updates its own weights";
 static const char one_padding[] = "padding serves splits over devices, and this plan has one device, which stores every axis as long as it is";
@@ -203,7 +204,7 @@ static const Row rows[] = {
     {.kind = RULE_STAGE_AFTER,  .carried = true, .alone = one_stage},
     {.kind = RULE_STAGE_EVERY,  .carried = true, .alone = one_stage},
     {.kind = RULE_STAGE_MESH,   .refused = no_stage_mesh},
-    {.kind = RULE_RECOMPUTE,    .carried = true, .refused = no_recompute, .moot = moot_backward},
+    {.kind = RULE_RECOMPUTE,    .carried = true, .moot = moot_backward},
     {.kind = RULE_SAVE,         .carried = true, .moot = moot_backward, .idle = idle_save},
     {.kind = RULE_SHARD,        .carried = true, .refused = no_shards, .check = check_by, .moot = moot_state, .idle = idle_shard},
     {.kind = RULE_OFFLOAD,      .refused = no_offload, .moot = moot_state},
