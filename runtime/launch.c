@@ -34,6 +34,9 @@ typedef struct Launcher {
     Arena      *arena;
     const Crew *crew;
     World      *world;
+    WorldFiles  files;
+    Traces      traces;
+    int         life[2];              /* a pipe of which this process alone has the end to write to */
     sigset_t    waited, before;       /* signals that are waited for; the mask before */
     Child       child[WORLD_RANKS];
     uint32_t    left;                 /* children that run */
@@ -72,13 +75,13 @@ static char **environment_with(Arena *a, const char *entry)
 
 /* Each child has an offset of its own in the input.  SIGTERM and SIGINT stay blocked
  * until the rank can act on them. */
-static void become_rank(const Launcher *l, int life, int input, char *const *argv, char **env)
+static void become_rank(const Launcher *l, int input, char *const *argv, char **env)
 {
     char path[40];
     sigset_t mask = l->before;
     snprintf(path, sizeof path, "/proc/self/fd/%d", input);
     int fd = input < 0 ? -1 : open(path, O_RDONLY);
-    bool good = (input < 0 || (fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO)) && fcntl(life, F_SETFD, 0) == 0;
+    bool good = (input < 0 || (fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO)) && fcntl(l->life[0], F_SETFD, 0) == 0;
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
     sigprocmask(SIG_SETMASK, &mask, NULL);
@@ -88,14 +91,14 @@ static void become_rank(const Launcher *l, int life, int input, char *const *arg
     _exit(status_exit(ERR_DEVICE));
 }
 
-static Status start_all(Launcher *l, const WorldFiles *files, const int *life, int input, char *const *argv)
+static Status start_all(Launcher *l, int input, char *const *argv)
 {
     for (uint32_t i = 0; i < l->crew->n; i++) {
-        const Member m = {.rank = (int)i, .files = *files, .life = life[0], .launcher = getpid()};
+        const Member m = {.rank = (int)i, .files = l->files, .trace = l->traces.fd, .life = l->life[0], .launcher = getpid()};
         char **env = environment_with(l->arena, member_entry(l->arena, &m));
         pid_t pid = fork();
         if (pid == 0)
-            become_rank(l, life[0], input, argv, env);
+            become_rank(l, input, argv, env);
         if (pid < 0) {
             fprintf(stderr, "error: cannot start a process for rank %u: %s\n", i, strerror(errno));
             world_abort(l->world, (int)i, "could not be started");
@@ -228,12 +231,12 @@ static Status outcome(const Launcher *l)
     return s == OK ? ERR_COMM : s;
 }
 
-static Status launch(Launcher *l, const WorldFiles *files, const int *life, char *const *argv, const char *input)
+static Status launch(Launcher *l, char *const *argv, const char *input)
 {
     int fd;
     TRY(keep_input(input, &fd));
     take_signals(l);
-    Status s = start_all(l, files, life, fd, argv);
+    Status s = start_all(l, fd, argv);
     if (fd >= 0)
         close(fd);
     watch(l);
@@ -244,25 +247,40 @@ static Status launch(Launcher *l, const WorldFiles *files, const int *life, char
     return s == OK ? outcome(l) : s;
 }
 
+/* Memory and files that ranks inherit. */
+static Status open_all(Launcher *l)
+{
+    const Crew *c = l->crew;
+    TRY(crew_world(c, &l->files));
+    TRY(world_map(l->arena, &l->files, -1, &l->world));
+    TRY(traces_open(&l->traces, c->o->trace, c->n));
+    if (pipe2(l->life, O_CLOEXEC) == 0)
+        return OK;
+    fprintf(stderr, "error: cannot make a pipe: %s\n", strerror(errno));
+    return ERR_DEVICE;
+}
+
+static void close_all(Launcher *l)
+{
+    traces_close(&l->traces);
+    if (l->world)
+        world_unmap(l->world);
+    world_discard(&l->files);
+    for (int i = 0; i < 2; i++)
+        if (l->life[i] >= 0)
+            close(l->life[i]);
+}
+
 Status crew_as_processes(Arena *a, const Crew *c, char *const *argv, const char *input)
 {
-    Launcher l = {.arena = a, .crew = c, .failed = -1};
-    WorldFiles files;
-    int life[2];
+    Launcher l = {.arena = a, .crew = c, .files = {-1, -1}, .traces = {.fd = -1}, .life = {-1, -1}, .failed = -1};
     TRY(crew_check(a, c));
-    TRY(crew_world(c, &files));
-    Status s = world_map(a, &files, -1, &l.world);
-    if (s == OK && pipe2(life, O_CLOEXEC) != 0) {
-        fprintf(stderr, "error: cannot make a pipe: %s\n", strerror(errno));
-        s = ERR_DEVICE;
-        world_unmap(l.world);
-    }
+    Status s = open_all(&l);
     if (s == OK) {
-        s = launch(&l, &files, life, argv, input);
-        close(life[0]);
-        close(life[1]);
-        world_unmap(l.world);
+        s = launch(&l, argv, input);
+        Status written = traces_write(a, &l.traces, c->program, c->o->trace);
+        s = s == OK ? written : s;
     }
-    world_discard(&files);
+    close_all(&l);
     return s;
 }

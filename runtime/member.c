@@ -15,13 +15,13 @@ static const char name[] = "PRUN_RANK";
 
 const char *member_entry(Arena *a, const Member *m)
 {
-    return arena_printf(a, "%s=%d,%d,%d,%d,%d", name, m->rank, m->files.control, m->files.shared, m->life, m->launcher);
+    return arena_printf(a, "%s=%d,%d,%d,%d,%d,%d", name, m->rank, m->files.control, m->files.shared, m->trace, m->life, m->launcher);
 }
 
 bool member_read(Member *m)
 {
     const char *text = getenv(name);
-    bool good = text && sscanf(text, "%d,%d,%d,%d,%d", &m->rank, &m->files.control, &m->files.shared, &m->life, &m->launcher) == 5;
+    bool good = text && sscanf(text, "%d,%d,%d,%d,%d,%d", &m->rank, &m->files.control, &m->files.shared, &m->trace, &m->life, &m->launcher) == 6;
     unsetenv(name);
     return good;
 }
@@ -95,7 +95,13 @@ Status member_run(Arena *a, const Program *p, const Member *m, uint64_t hash, co
     world_discard(&files);
     TRY(s);
     peers.world = w;
-    s = run_rank(a, p, o, &peers);
+    Traces t;
+    s = traces_map(&t, m->trace, p->nranks, p->rank);
+    if (s == OK) {
+        peers.trace = trace_of(&t, p->rank);
+        s = run_rank(a, p, o, &peers);
+    }
+    traces_close(&t);
     world_unmap(w);
     return s;
 }

@@ -63,7 +63,7 @@ static void report_many(const Run *r, const int64_t *sum)
 Status memory_report(const Run *r)
 {
     const Program *p = r->program;
-    if (!r->peers) {
+    if (!r->peers->world) {
         report_one(r);
         return OK;
     }

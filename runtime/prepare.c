@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "runtime/run.h"
 
 void run_note(const Run *r, const char *fmt, ...)
@@ -102,6 +103,8 @@ Status run_prepare(Run *r)
     TRY(check_options(r->program, o));
     TRY(check_ranks(r->program, o));
     TRY(apply_settings(r->program, o, &r->optimizer));
+    if (o->trace)
+        TRY(folder_writable(r->arena, o->trace));
     if (r->speaks)                                   /* where there are many ranks: before they start */
         TRY(run_check_files(r));
     if (o->save) {

@@ -98,7 +98,7 @@ static Status open_parts(Rank *r, const Peers *peers)
     TRY(find_kernels(r));
     TRY(map_open(&r->map, r->program->map_bytes[PART_PRIVATE]));
     TRY(start_team(r));
-    if (peers)
+    if (peers && peers->world)
         TRY(exchange_open(r, peers));
     for (uint32_t i = 0; i < r->program->ninstr; i++)
         bind_instr(r, i);
@@ -108,7 +108,7 @@ static Status open_parts(Rank *r, const Peers *peers)
 
 Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peers)
 {
-    assert((peers || p->nranks <= 1) && "a program of many ranks runs among them");
+    assert(((peers && peers->world) || p->nranks <= 1) && "a program of many ranks runs among them");
     *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
     r->call = NEWN(a, KCall, p->ninstr);
     r->kernel = NEWN(a, Kernel, p->ninstr);
@@ -208,15 +208,26 @@ static void copy_watched(const Rank *r, const KCall *c)
 }
 
 /* How long peers may wait for an instruction is measured at those that do not wait. */
-static Status execute(Rank *r, uint32_t i, const KCall *c)
+static void measure(Rank *r, uint32_t i, const Call *call, double begin, double end)
 {
+    if (!communicates(&r->program->instr[i]) && end - begin > r->slowest)
+        r->slowest = end - begin;
+    if (r->trace)
+        trace_add(r->trace, &(TraceEvent){.begin = (int64_t)(1e9 * begin), .end = (int64_t)(1e9 * end), .step = r->step.step + 1, .instr = i,
+                                          .micro = call->micro, .slot = call->slot});
+}
+
+static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
+{
+    bool measured = r->end || r->trace;
+    double begin = measured ? seconds_now() : 0;
     exchange_begin(r, i);
     if (communicates(c->in))
-        return exchange(r, c);
-    double start = r->end ? seconds_now() : 0;
-    r->kernel[i](c);
-    double took = r->end ? seconds_now() - start : 0;
-    r->slowest = took > r->slowest ? took : r->slowest;
+        TRY(exchange(r, c));
+    else
+        r->kernel[i](c);
+    if (measured)
+        measure(r, i, call, begin, seconds_now());
     return OK;
 }
 
@@ -228,7 +239,7 @@ Status rank_call(Rank *r, const Call *call)
     for (uint32_t i = proc->first; i < proc->end; i++) {
         KCall c = call_on(r, i, call);
         guard_before(r, i, call);
-        TRY(execute(r, i, &c));
+        TRY(execute(r, i, &c, call));
         if (r->nwatch)
             copy_watched(r, &c);
         guard_after(r, i, call);

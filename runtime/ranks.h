@@ -3,11 +3,13 @@
 /* Ranks: a program of many ranks, each bound to its part of a World. */
 #include "runtime/comm/comm.h"
 #include "runtime/runtime.h"
+#include "runtime/trace.h"
 
-/* What a rank knows of the others. */
+/* What a rank knows of the others and of the run. */
 typedef struct Peers {
-    World   *world;
+    World   *world;                   /* NULL: there is one rank */
     uint64_t hash;                    /* of what all must have in common: plan, version, options */
+    Trace   *trace;                   /* NULL: none */
     double   timeout;                 /* seconds; 0: max(10, 20 x the slowest instruction of any rank) */
     int64_t  pss;                     /* of the process before it mapped the world; 0: ranks are threads of one */
 } Peers;
@@ -44,8 +46,8 @@ void    exchange_pace(const Rank *, int64_t slowest);
 /* run() up to the point where memory is mapped: what is wrong with options, data and
  * files is said once, before ranks start.  `speaks`: and what else there is to say. */
 Status run_check(Arena *, const Program *, const RunOptions *, bool speaks);
-/* run() for one rank of many (peers NULL: for the only one).  A failure that not all
- * ranks see by themselves ends the run of all. */
+/* run() for one rank.  A failure that not all ranks see by themselves ends the run of
+ * all. */
 Status run_rank(Arena *, const Program *, const RunOptions *, const Peers *);
 
 /* Proportional set size of the process in bytes: its own pages, and its share of those
@@ -81,6 +83,7 @@ Status crew_as_processes(Arena *, const Crew *, char *const *argv, const char *i
 typedef struct Member {
     int        rank;
     WorldFiles files;
+    int        trace;                 /* Traces.fd */
     int        life;                  /* a pipe that ends with the launcher */
     int        launcher;              /* process id */
 } Member;

@@ -195,6 +195,7 @@ static Status open_rank(Run *r)
     memory_settle();
     TRY(rank_join(&r->rank, r->arena, r->program, o->isa, r->peers));
     r->rank.optimizer = r->optimizer;
+    r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->speaks = rank_reports(&r->rank);
     TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump, r->from.step, r->steps));
     rank_init(&r->rank, r->seed);
@@ -214,7 +215,7 @@ static Status execute(Run *r)
 
 Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *peers)
 {
-    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers, .lock = -1, .mark = find_mark()};
+    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = -1, .mark = find_mark()};
     catch_signals();
     Status s = execute(&r);
     Status closed = log_close(&r.log);
@@ -222,7 +223,7 @@ Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *pe
         s = closed;
     if (s == OK)
         s = memory_report(&r);
-    if (peers && s != OK && s != ERR_COMM && !r.alike)
+    if (peers->world && s != OK && s != ERR_COMM && !r.alike)
         world_abort(peers->world, (int)p->rank, arena_printf(a, "ended: %s", status_text(s)));
     rank_close(&r.rank);
     run_close(&r);
@@ -232,7 +233,12 @@ Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *pe
 
 Status run(Arena *a, const Program *p, const RunOptions *o)
 {
-    return run_rank(a, p, o, NULL);
+    Traces t;
+    TRY(traces_open(&t, o->trace, 1));
+    Status s = run_rank(a, p, o, &(Peers){.trace = trace_of(&t, 0)});
+    Status written = traces_write(a, &t, &p, o->trace);
+    traces_close(&t);
+    return s == OK ? written : s;
 }
 
 Status run_check(Arena *a, const Program *p, const RunOptions *o, bool speaks)

@@ -8,7 +8,7 @@ typedef struct Run {
     Arena            *scratch;        /* of one save or dump, made large enough before step 0 */
     const Program    *program;
     const RunOptions *o;
-    const Peers      *peers;          /* NULL: there is one rank */
+    const Peers      *peers;
     bool              speaks;         /* says what is true of the whole run */
     bool              alike;          /* what ended it was seen by all ranks */
     Optimizer         optimizer;      /* the program's, with --set applied */

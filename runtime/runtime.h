@@ -33,10 +33,11 @@ typedef struct Rank {
     const Program *program;
     Arena         *arena;
     Map            map;               /* the private part */
-    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next four */
+    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next three */
     struct Endpoint   *end;
     struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
     int            reporter;          /* the rank that speaks for all */
+    struct Trace  *trace;             /* NULL: none */
     double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
     Team          *team;
     Isa            isa;
@@ -225,6 +226,7 @@ typedef struct RunOptions {
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
     double      timeout;              /* seconds; 0: not given */
+    const char *trace;                /* a file; NULL: not given */
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 

@@ -24,10 +24,10 @@ static void *rank_main(void *ctx)
 }
 
 /* Number of threads that were started; when not all could be, the run is over. */
-static uint32_t start_all(RankThread *t, const Crew *c, World *w)
+static uint32_t start_all(RankThread *t, const Crew *c, World *w, const Traces *traces)
 {
     for (uint32_t i = 0; i < c->n; i++) {
-        t[i] = (RankThread){.crew = c, .rank = i, .peers = {.world = w, .hash = c->hash, .timeout = c->o->timeout}};
+        t[i] = (RankThread){.crew = c, .rank = i, .peers = {.world = w, .hash = c->hash, .trace = trace_of(traces, i), .timeout = c->o->timeout}};
         int reason = pthread_create(&t[i].thread, NULL, rank_main, &t[i]);
         if (reason == 0)
             continue;
@@ -50,6 +50,15 @@ static Status join_all(RankThread *t, uint32_t n)
     return first;
 }
 
+static Status run_threads(Arena *a, const Crew *c, World *w, const Traces *traces)
+{
+    RankThread *t = NEWN(a, RankThread, c->n);
+    uint32_t started = start_all(t, c, w, traces);
+    Status s = join_all(t, started);
+    crew_explain(c, w);
+    return started < c->n ? ERR_DEVICE : s;
+}
+
 Status crew_as_threads(Arena *a, const Crew *c)
 {
     WorldFiles files;
@@ -59,10 +68,14 @@ Status crew_as_threads(Arena *a, const Crew *c)
     Status s = world_map(a, &files, 0, &w);
     world_discard(&files);
     TRY(s);
-    RankThread *t = NEWN(a, RankThread, c->n);
-    uint32_t started = start_all(t, c, w);
-    s = join_all(t, started);
-    crew_explain(c, w);
+    Traces traces;
+    s = traces_open(&traces, c->o->trace, c->n);
+    if (s == OK) {
+        s = run_threads(a, c, w, &traces);
+        Status written = traces_write(a, &traces, c->program, c->o->trace);
+        s = s == OK ? written : s;
+    }
+    traces_close(&traces);
     world_unmap(w);
-    return started < c->n ? ERR_DEVICE : s;
+    return s;
 }
