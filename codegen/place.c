@@ -100,7 +100,7 @@ Instr instr_from_op(const Lowering *lw, OpId o)
 
 /* A whole operand that meets a summand counts once: a part of it per micro-batch, on
  * the ranks whose coordinates on the axes of `set` are 0. */
-static TensorId once(Lowering *lw, const Op *op, TensorId x, int64_t parts, GridSet set)
+static TensorId once(Lowering *lw, const char *path, const char *key, TensorId x, int64_t parts, GridSet set)
 {
     bool here = true;
     for (uint32_t d = 0; d < lw->layout.grid.n; d++)
@@ -109,8 +109,8 @@ static TensorId once(Lowering *lw, const Op *op, TensorId x, int64_t parts, Grid
     TensorId part = code_own(lw->p, t, CLASS_working);
     Instr in = instr_copy(lw->p, x, part);
     in.op = OP_scale;
-    in.path = op->path;
-    in.key = op->key;
+    in.path = path;
+    in.key = key;
     memset(in.attr, 0, sizeof in.attr);
     *instr_set(&in, "by") = ATTR_F(here ? 1.0 / (double)parts : 0.0);
     program_add_instr(lw->p, in);
@@ -131,6 +131,20 @@ static const Converted *find_converted(const Lowering *lw, const World *w, uint3
     return NULL;
 }
 
+/* A value that lies as `from` in t, as `as`: also one that is whole where a summand is
+ * asked for, because it came completed from another stage. */
+static TensorId converted(Lowering *lw, ValueId v, TensorId t, Placement from, Placement as)
+{
+    const Grid *g = &lw->layout.grid;
+    GridSet counts_once = placement_on(g, as, PLACE_PARTIAL) & (GridSet)~placement_on(g, from, PLACE_PARTIAL);
+    Placement to = as;
+    for (uint32_t d = 0; d < g->n; d++)
+        to.on[d] = counts_once >> d & 1 ? PLACE_WHOLE : as.on[d];
+    const char *path = value_of(lw->g, v)->path;
+    t = convert(lw, v, t, from, to);
+    return counts_once ? once(lw, path, path, t, 1, counts_once) : t;
+}
+
 /* A value in a placement.  A sum that the forward pass completed is not completed
  * again in backward: what it became is saved. */
 static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
@@ -146,10 +160,11 @@ static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
         c = find_converted(lw, w, 0, v, &as);
     if (c)
         return c->tensor;
-    const Converted *complete = placement_on(g, from, PLACE_PARTIAL) ? find_converted(lw, w, 0, v, NULL) : NULL;
+    bool sum = placement_on(g, from, PLACE_PARTIAL) && !placement_on(g, as, PLACE_PARTIAL);
+    const Converted *complete = sum ? find_converted(lw, w, 0, v, NULL) : NULL;
     if (complete && placement_equal(g, complete->placement, as))
         return complete->tensor;
-    t = complete ? convert(lw, v, complete->tensor, complete->placement, as) : convert(lw, v, t, from, as);
+    t = complete ? converted(lw, v, complete->tensor, complete->placement, as) : converted(lw, v, t, from, as);
     PUSH(lw->scratch, w->converted, w->nconverted, ((Converted){v, as, t}));
     return t;
 }
@@ -160,7 +175,7 @@ static TensorId argument(Lowering *lw, World *w, OpId o, int a)
     TensorId t = as_placed(lw, w, op->arg[a], layout_need(&lw->layout, o, a));
     bool part = lw->micro.once[o.i] >> a & 1;
     GridSet set = layout_once(&lw->layout, o, a);
-    return part || set ? once(lw, op, t, part ? lw->micro.count : 1, set) : t;
+    return part || set ? once(lw, op->path, op->key, t, part ? lw->micro.count : 1, set) : t;
 }
 
 /* ---- ops that are no instruction ---- */
@@ -392,7 +407,7 @@ static void place_gradients(Lowering *lw, World *w)
         TensorId t = as_placed(lw, w, wt->gradient, gradient_placement(lw, lw->weight_of[i]));
         const Op *maker = op_of(lw->g, value_of(lw->g, wt->gradient)->maker);
         if (lw->micro.count > 1 && lw->micro.value[wt->gradient.i].kind == MICRO_WHOLE)
-            t = once(lw, maker, t, lw->micro.count, 0);
+            t = once(lw, maker->path, maker->key, t, lw->micro.count, 0);
         lw->p->state[i].gradient = t;
     }
 }

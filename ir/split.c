@@ -54,7 +54,8 @@ static bool moves_axes(OpKind k)
 
 bool op_sums_over(const Graph *g, const Op *op, uint8_t f)
 {
-    if (moves_axes(op->kind))
+    bool kv_heads = op->kind == OP_attention && op->factor[f].role == 'g';    /* each is for query heads of its own */
+    if (moves_axes(op->kind) || kv_heads)
         return false;
     if (op->factor[f].role == '.')
         return true;

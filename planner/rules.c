@@ -168,7 +168,7 @@ static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
     (void)a;
     (void)r;
     for (uint32_t i = 0; i < p->nrule; i++)
-        if (p->rule[i].kind == RULE_RECOMPUTE)
+        if (p->rule[i].kind == RULE_RECOMPUTE && !p->rule[i].soft)
             return NULL;
     return "nothing is recomputed, so everything that backward reads is kept";
 }
@@ -265,9 +265,9 @@ void rules_warn(Diags *ds, const PlanRequest *q, const Plan *p)
 /* ---- one rule, once the mesh is known ---- */
 
 /* As much of the plan as tells which rules have something to do. */
-static Plan plan_of(const Decisions *d)
+static Plan plan_of(const PlanRequest *q, const Decisions *d)
 {
-    Plan p = {.ndevices = d->ndevices};
+    Plan p = {.ndevices = d->ndevices, .rule = q->rules->rule, .nrule = q->rules->nrule};
     memcpy(p.mesh, d->mesh, sizeof p.mesh);
     memcpy(p.outer, d->outer, sizeof p.outer);
     return p;
@@ -276,7 +276,7 @@ static Plan plan_of(const Decisions *d)
 static void settle(Arena *a, Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
 {
     const Row *row = row_of(r);
-    Plan p = plan_of(d);
+    Plan p = plan_of(q, d);
     if (idle(ds->arena, q, &p, r))
         return;
     if (row->refused)

@@ -204,6 +204,8 @@ static void mixed(void **unused)
     same_numbers(gpt2, (Pin){1, 2, 1, 2, 2, "split heads, ffn, vocab by tp; split seq by tp"});
     same_numbers(llama, (Pin){1, 2, 1, 2, 1, "split heads, ffn, vocab by tp"});
     same_numbers(llama, (Pin){1, 2, 2, 2, 1, "split heads, ffn, vocab by tp; split seq by cp"});
+    same_numbers(llama, (Pin){1, 1, 1, 4, 1, "split vocab by tp; split kv_heads in layer by tp"});
+    same_numbers(llama, (Pin){2, 1, 1, 2, 1, "split vocab by tp; stage before layer[1]"});
 }
 
 static void recomputed(void **unused)
