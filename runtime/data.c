@@ -50,7 +50,7 @@ static Tensor part_of_sample(const Tensor *t)
 static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
 {
     const Tensor *t = &p->tensor[in->tensor.i];
-    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = p->nranks == 1 || is_read(p, in->tensor)};
+    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = p->nranks <= 1 || is_read(p, in->tensor)};
     c->key = arena_printf(a, "data:%s", in->name);
     if (t->rank == 0 || t->axis[0].global != p->batch) {
         fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),

@@ -7,6 +7,7 @@ make_plan one.plan
     --with 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, vocab by tp; split seq by tp' -o "$TMP/four.plan" >/dev/null || exit 2
 four=$TMP/four.plan
 make_text t.txt 2000
+make_text e.txt 2020                                  # 126 samples: the last micro-batch of 4 has 2
 
 # close FILE FILE: losses and norms agree to 1e-5.
 close() {
@@ -40,12 +41,12 @@ once() { [ "$(grep -c "$1" said)" = 1 ] || { echo "not once: $1"; cat said; retu
 
 # ---- numbers ----
 
-"$PRUN" one.plan --data t.txt --eval t.txt --steps 4 --log one.log 2>/dev/null
-check "ranks as processes train like one" '"$PRUN" "$four" --data t.txt --eval t.txt --steps 4 --log four.log 2>said && close one.log four.log && [ "$(field step four.log | wc -l)" = 5 ]' || cat said
+"$PRUN" one.plan --data t.txt --eval e.txt --steps 4 --log one.log 2>/dev/null
+check "C04 ranks as processes train and evaluate like one" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 4 --log four.log 2>said && close one.log four.log && [ "$(field step four.log | wc -l)" = 5 ]' || cat said
 check "their run is told by one of them" 'once "held-out loss" && once "trained: step 4 of 4" && once "memory: 4 ranks" && [ "$(wc -l <said)" = 3 ]'
-check "ranks as threads train like those" 'prun "$four" --data t.txt --eval t.txt --steps 4 --log threads.log --ranks threads 2>said && close one.log threads.log' || cat said
-check "and repeat themselves" '"$PRUN" "$four" --data t.txt --eval t.txt --steps 4 --log again.log 2>said && [ "$(figures four.log)" = "$(figures again.log)" ]'
-check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --eval t.txt --steps 4 --log stdin.log <"$four" 2>said && [ "$(figures four.log)" = "$(figures stdin.log)" ]'
+check "ranks as threads train like those" 'prun "$four" --data t.txt --eval e.txt --steps 4 --log threads.log --ranks threads 2>said && close one.log threads.log' || cat said
+check "and repeat themselves" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 4 --log again.log 2>said && [ "$(figures four.log)" = "$(figures again.log)" ]'
+check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --eval e.txt --steps 4 --log stdin.log <"$four" 2>said && [ "$(figures four.log)" = "$(figures stdin.log)" ]'
 grown=$(sed -nE 's/^memory: 4 ranks: .* grew by ([0-9.]+) MB in all$/\1/p' said)
 check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="$grown" "BEGIN { exit !(mb > 1 && mb < 4 * 268) }"' || cat said
 
@@ -54,7 +55,7 @@ check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="
 check "D04 a loss that is no number is seen by all alike" 'refused 1 "not a number to go on with" "$PRUN" "$four" --data t.txt --steps 4 --set lr=1e8 && once "error:" && ! alive'
 start
 kill -TERM $pid
-check "SIGTERM: the step is finished and the status is 0" 'ends_in 10 && [ $status = 0 ] && once "stopped as asked"'
+check "M01 SIGTERM: the step is finished and the status is 0" 'ends_in 10 && [ $status = 0 ] && once "stopped as asked"'
 # One first, so that the others wait for it, and go on waiting after the pause.
 start --timeout 2
 kill -STOP "${ranks[1]}"; sleep 0.5; kill -STOP $pid "${ranks[@]}"; sleep 3; kill -CONT $pid "${ranks[0]}" "${ranks[2]}" "${ranks[3]}"; sleep 0.2
@@ -65,7 +66,7 @@ check "a job that is stopped as a whole goes on" 'kill -TERM $pid && ends_in 10 
 
 start
 kill -KILL "${ranks[2]}"
-check "a killed rank ends the run" 'ends_in 10 && [ $status = 3 ] && once "error:"'
+check "H06 a killed rank ends the run" 'ends_in 10 && [ $status = 3 ] && once "error:"'
 check "the message names it, its instruction, and what the others waited for" 'says "error: rank 2 was killed by SIGKILL, at instruction [0-9]+" && says "note: rank [0-9], at instruction [0-9]+, waits for rank 2 in " && says "note: instruction [0-9]+ of rank 2 is [a-z_]+ '"'"'"'
 start
 kill -STOP "${ranks[1]}"
@@ -108,5 +109,6 @@ check "a trace destroys no input" 'refused 2 "would overwrite" "$PRUN" one.plan 
 
 # ---- options ----
 
-check "--ranks and --timeout need many ranks" 'refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --ranks threads && refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --timeout 3'
+check "--ranks and --timeout need many ranks" 'refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --ranks threads && refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --timeout 3 &&
+    refused 2 "expected '"'processes' or 'threads'"'" "$PRUN" "$four" --data t.txt --ranks rank && refused 2 "expected a number of seconds from 0.1" "$PRUN" "$four" --data t.txt --timeout 0'
 check "what ranks cannot do yet is refused by name" 'refused 1 "error: --save: " "$PRUN" "$four" --data t.txt --save d && refused 1 "error: --dump: " "$PRUN" "$four" --data t.txt --dump weights@0=w'
