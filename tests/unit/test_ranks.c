@@ -245,7 +245,7 @@ static void layouts(const char *name, const char *cut, const char *dtype, double
     const Way way[] = {
         {1, 2, 1, 1, NULL},     {1, 2, 1, 2, NULL},     {1, 4, 1, 1, NULL},     {1, 1, 2, 1, megatron}, {1, 1, 2, 1, sequence},
         {1, 1, 2, 2, sequence}, {1, 2, 2, 2, sequence}, {2, 1, 1, 1, two},      {2, 1, 1, 2, two},      {2, 1, 1, 4, two},
-        {2, 2, 1, 2, two},      {2, 2, 2, 2, both},
+        {2, 2, 1, 2, two},      {2, 2, 2, 2, both},     {1, 1, 2, 2, "split seq by tp"},
     };
     for (size_t i = every - 1; i < sizeof way / sizeof *way; i += every) {
         Outcome one, x, y;
