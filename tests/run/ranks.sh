@@ -6,6 +6,8 @@ make_plan one.plan
 "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=1 \
     --with 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, vocab by tp; split seq by tp' -o "$TMP/four.plan" >/dev/null || exit 2
 four=$TMP/four.plan
+"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=2 --with 'mesh pp = 2, dp = 2; microbatches = 4; stage before h[1]' -o stages.plan >/dev/null || exit 2
+"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop1 -D layers=2 -o two.plan >/dev/null || exit 2
 make_text t.txt 2000
 make_text e.txt 2020                                  # 126 samples: the last micro-batch of 4 has 2
 
@@ -48,6 +50,8 @@ check "ranks as threads train like those" 'prun "$four" --data t.txt --eval e.tx
 check "and repeat themselves" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 4 --log again.log 2>said && [ "$(figures four.log)" = "$(figures again.log)" ]'
 check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --eval e.txt --steps 4 --log stdin.log <"$four" 2>said && [ "$(figures four.log)" = "$(figures stdin.log)" ]'
 grown=$(sed -nE 's/^memory: 4 ranks: .* grew by ([0-9.]+) MB in all$/\1/p' said)
+"$PRUN" two.plan --data t.txt --eval e.txt --steps 4 --log two.log 2>/dev/null
+check "stages train and evaluate like one rank" '"$PRUN" stages.plan --data t.txt --eval e.txt --steps 4 --log stages.log 2>stages.said && close two.log stages.log && [ "$(field step stages.log | wc -l)" = 5 ]' || cat stages.said
 check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="$grown" "BEGIN { exit !(mb > 1 && mb < 4 * 268) }"' || cat said
 
 # ---- ends that all see ----
