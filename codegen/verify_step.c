@@ -3,8 +3,8 @@
  *
  * A collective holds its rank until all of its group have come, and those must have
  * come to the same one.  A message waits where it was sent until it is fetched; messages
- * of a pair are fetched in order.  A procedure that sends begins when all that its rank
- * sent before is received, because the receiver reads it where it lies.  When no rank
+ * of a pair are fetched in order.  A procedure begins when those to whom it will send have
+ * received what they were sent before, because they read it where it lies.  When no rank
  * can go on and not all are done, they wait for each other for ever. */
 #include "codegen/verify.h"
 
@@ -21,14 +21,12 @@ typedef struct Walker {
     const Program *p;
     const Call    *call; uint32_t ncall;
     uint32_t      *event;             /* instructions that communicate, */
-    uint32_t      *event0;            /* by procedure, and one more: its first of those, */
-    bool          *sends;             /* and whether it sends */
+    uint32_t      *event0;            /* by procedure, and one more: its first of those */
     uint32_t      *about;             /* by event: a hash of what is communicated */
     Meeting      **meeting;           /* by group of the program */
     uint32_t       at, next;          /* the call, and the event that comes next in it */
     bool           arrived, queued;   /* arrived: it waits in a meeting */
-    uint32_t       unreceived;        /* messages it sent that nobody fetched yet */
-    Message       *inbox;             /* in the order sent */
+    Message       *inbox;             /* what was sent to it, in order, and not fetched yet */
 } Walker;
 
 typedef struct Step {
@@ -113,7 +111,6 @@ static bool send(Step *s, uint32_t me)
     while (*end)
         end = &(*end)->next;
     *end = m;
-    w->unreceived++;
     w->next++;
     wake(s, to);
     return true;
@@ -135,8 +132,7 @@ static bool receive(Step *s, uint32_t me)
         broken(&s->c->k, "rank %u expects %s from rank %u, which sends %s", me, describe(s, me, i), from, describe(s, from, (*m)->instr));
     *m = (*m)->next;
     w->next++;
-    if (--sender->unreceived == 0)
-        wake(s, from);
+    wake(s, from);
     return true;
 }
 
@@ -165,6 +161,20 @@ static bool meet(Step *s, uint32_t me)
     return true;
 }
 
+/* Whether those to whom a procedure will send have received all before. */
+static bool may_begin(const Step *s, uint32_t me, uint32_t proc)
+{
+    const Walker *w = &s->rank[me];
+    for (uint32_t k = w->event0[proc]; k < w->event0[proc + 1]; k++) {
+        const Instr *in = &w->p->instr[w->event[k]];
+        const Message *m = in->op == OP_send ? s->rank[w->p->group[in->group].rank[1]].inbox : NULL;
+        for (; m; m = m->next)
+            if (m->from == me)
+                return false;
+    }
+    return true;
+}
+
 /* One event, or the end of a call; false: the rank must wait. */
 static bool go_on(Step *s, uint32_t me)
 {
@@ -175,7 +185,7 @@ static bool go_on(Step *s, uint32_t me)
         enter(w);
         return true;
     }
-    if (w->next == w->event0[proc] && w->sends[proc] && w->unreceived > 0)
+    if (w->next == w->event0[proc] && !may_begin(s, me, proc))
         return false;
     OpKind op = w->p->instr[instr_now(w)].op;
     return op == OP_send ? send(s, me) : op == OP_recv ? receive(s, me) : meet(s, me);
@@ -219,14 +229,12 @@ static void read_events(Step *s, Walker *w)
     GradientPlaces g = gradient_places(p, a);
     uint32_t nevent = 0, nabout = 0;
     w->event0 = NEWN(a, uint32_t, p->nproc + 1);
-    w->sends = NEWN(a, bool, p->nproc + 1);
     for (uint32_t k = 0; k < p->nproc; k++) {
         for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
             if (!(op_info[p->instr[i].op].flags & OPF_COMM))
                 continue;
             PUSH(a, w->event, nevent, i);
             PUSH(a, w->about, nabout, about(p, &g, &p->instr[i]));
-            w->sends[k] |= p->instr[i].op == OP_send;
         }
         w->event0[k + 1] = nevent;
     }

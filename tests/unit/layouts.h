@@ -10,7 +10,9 @@
 
 /* ---- models and plans ---- */
 
-typedef struct Setting { const char *model, *defines; } Setting;     /* "batch=4 heads=12": dims and params */
+/* defines: "batch=4 heads=12", dims and params; text: a model of its own that may include
+ * the standard blocks, or NULL: models/tiny/MODEL.pmodel. */
+typedef struct Setting { const char *model, *defines, *text; } Setting;
 
 typedef struct Model { Arena *a; Diags *ds; Units units; Graph *g; Cluster *cl; } Model;
 
@@ -22,11 +24,25 @@ static inline void add_define(Model *m, Define **d, uint32_t *n, const char *tex
     PUSH(m->a, *d, *n, x);
 }
 
+static inline const char *source_tree(void)
+{
+    const char *top = getenv("TOP");
+    return top ? top : ".";
+}
+
+static inline Status parse_setting(Model *m, Setting s)
+{
+    const char *std = arena_printf(m->a, "%s/models/std", source_tree());
+    IncludePath blocks = {&std, 1}, none = {0};
+    if (s.text)
+        return parse_text(m->ds, s.model, s.text, strlen(s.text), blocks, &m->units);
+    return parse_file(m->ds, arena_printf(m->a, "%s/models/tiny/%s.pmodel", source_tree(), s.model), none, &m->units);
+}
+
 static inline Model model_load(Setting s)
 {
     Model m = {.a = arena_new("test")};
     m.ds = diags_new(sources_new(m.a));
-    const char *top = getenv("TOP");
     Define *d = NULL;
     uint32_t n = 0;
     char *words = arena_printf(m.a, "dtype=f64 %s", s.defines), *save;
@@ -34,11 +50,11 @@ static inline Model model_load(Setting s)
         add_define(&m, &d, &n, w);
     Units machine;
     IncludePath none = {0};
-    Status status = parse_file(m.ds, arena_printf(m.a, "%s/models/tiny/%s.pmodel", top ? top : ".", s.model), none, &m.units);
+    Status status = parse_setting(&m, s);
     if (status == OK)
         status = elaborate_model(m.ds, &m.units, NULL, d, n, m.a, &m.g);
     if (status == OK)
-        status = parse_file(m.ds, arena_printf(m.a, "%s/models/clusters/laptop4.pcluster", top ? top : "."), none, &machine);
+        status = parse_file(m.ds, arena_printf(m.a, "%s/models/clusters/laptop4.pcluster", source_tree()), none, &machine);
     if (status == OK)
         status = elaborate_cluster(m.ds, &machine, NULL, NULL, 0, m.a, &m.cl);
     diags_flush(m.ds, stderr);
@@ -83,10 +99,19 @@ static inline Program **lower_programs(Model *m, const Plan *plan)
     return p;
 }
 
+/* Numbers below this are inputs of any model: the size of its vocabulary. */
+static inline int64_t classes_of(const Graph *g)
+{
+    for (uint32_t d = 0; d < g->ndim; d++)
+        if (strcmp(g->dim[d].name, "vocab") == 0)
+            return g->dim[d].extent;
+    return 1;
+}
+
 static inline Lockstep lower_all(Model *m, Pin pin)
 {
     Plan plan = plan_of(m, pin);
-    return lock_open(m->a, lower_programs(m, &plan), plan.ndevices, m->g->dim[0].extent > 0 ? 60 : 0);
+    return lock_open(m->a, lower_programs(m, &plan), plan.ndevices, classes_of(m->g));
 }
 
 /* ---- comparing ---- */
@@ -148,6 +173,65 @@ static inline void same_scalars(const Lockstep *one, const Lockstep *l, const ch
         if (fabs(scalar(x, x->p->norm) - norm) > 1e-11 * norm)
             fail_msg("%s: step %lld, rank %u: norm %.17g, expected %.17g", what, (long long)x->step.step, r, scalar(x, x->p->norm), norm);
     }
+}
+
+static inline bool same_part(const Tensor *a, const Tensor *b)
+{
+    for (int x = 0; x < a->rank; x++)
+        if (a->axis[x].origin != b->axis[x].origin || a->axis[x].local != b->axis[x].local)
+            return false;
+    return true;
+}
+
+/* Ranks that hold the same part of a weight hold the same bits. */
+static inline void same_copies(const Lockstep *l, const char *what)
+{
+    for (uint32_t r = 1; r < l->n; r++)
+        for (uint32_t i = 0; i < l->rank[r].p->nstate; i++) {
+            const LockRank *x = &l->rank[r];
+            const State *s = &x->p->state[i];
+            const Tensor *t = &x->p->tensor[s->weight.i];
+            for (uint32_t q = 0; q < r; q++) {
+                const LockRank *y = &l->rank[q];
+                const State *o = state_of(y->p, s->path);
+                if (o && same_part(t, &y->p->tensor[o->weight.i]) && memcmp(lock_at(x, s->weight, 0, 0), lock_at(y, o->weight, 0, 0), (size_t)tensor_bytes(t)) != 0)
+                    fail_msg("%s: ranks %u and %u hold different copies of '%s'", what, q, r, s->path);
+            }
+        }
+}
+
+enum { STEPS = 3 };
+
+/* The same model on one device and under a plan; prepare: changes what a rank begins
+ * with, or NULL. */
+static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRank *))
+{
+    Model m = model_load(s);
+    char what[300];
+    snprintf(what, sizeof what, "%s pp=%lld dp=%lld cp=%lld tp=%lld m=%lld '%s'", s.model, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp,
+             (long long)pin.tp, (long long)pin.microbatches, pin.rules);
+    Lockstep one = lower_all(&m, (Pin){1, 1, 1, 1, 1, ""}), all = lower_all(&m, pin);
+    for (uint32_t r = 0; prepare && r < all.n; r++)
+        prepare(&all.rank[r]);
+    if (prepare)
+        prepare(&one.rank[0]);
+    for (int step = 0; step < STEPS; step++) {
+        lock_step(&one);
+        lock_step(&all);
+        same_scalars(&one, &all, what);
+        same_copies(&all, what);
+        if (step == 0)
+            same_states(&one, &all, true, 1e-10, what);
+    }
+    same_states(&one, &all, false, 1e-9, what);
+    lock_close(&one);
+    lock_close(&all);
+    arena_free(m.a);
+}
+
+static inline void same_numbers(Setting s, Pin pin)
+{
+    same_numbers_from(s, pin, NULL);
 }
 
 #endif

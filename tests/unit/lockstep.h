@@ -270,22 +270,21 @@ static inline void lock_next(LockRank *r, const Calls *calls, const Call *call)
     r->at = r->call < calls->n ? r->p->proc[calls->call[r->call].proc].first : 0;
 }
 
-static inline bool lock_sends(const Program *p, const Call *call)
+/* Whether a procedure sends to a rank. */
+static inline bool lock_sends(const Program *p, const Call *call, uint32_t to)
 {
     for (uint32_t i = p->proc[call->proc].first; i < p->proc[call->proc].end; i++)
-        if (p->instr[i].op == OP_send)
+        if (p->instr[i].op == OP_send && p->group[p->instr[i].group].rank[1] == to)
             return true;
     return false;
 }
 
-/* A procedure that sends begins when what was sent before is received. */
+/* A procedure begins when those to whom it sends have received what they were sent before. */
 static inline bool lock_may_begin(const Lockstep *l, uint32_t me, const Call *call)
 {
     const LockRank *r = &l->rank[me];
-    if (r->at != r->p->proc[call->proc].first || !lock_sends(r->p, call))
-        return true;
-    for (uint32_t i = 0; i < l->nmessage; i++)
-        if (l->message[i].from == me && !l->message[i].taken)
+    for (uint32_t i = 0; r->at == r->p->proc[call->proc].first && i < l->nmessage; i++)
+        if (l->message[i].from == me && !l->message[i].taken && lock_sends(r->p, call, l->message[i].to))
             return false;
     return true;
 }

@@ -11,7 +11,7 @@ typedef struct Sound { Model m; Plan plan; Program **p; } Sound;
  * sequence, two micro-batches: eight ranks, of which 0..3 are the first stage. */
 static Sound sound(void)
 {
-    Sound s = {.m = model_load((Setting){"tiny_gpt2", "batch=8 seq=12 vocab=60 hidden=48 heads=12 ffn=120 layers=2 context=12"})};
+    Sound s = {.m = model_load((Setting){"tiny_gpt2", "batch=8 seq=12 vocab=60 hidden=48 heads=12 ffn=120 layers=2 context=12", NULL})};
     s.plan = plan_of(&s.m, (Pin){2, 2, 1, 2, 2, "split heads, ffn, vocab by tp; stage before h[1]"});
     s.p = lower_programs(&s.m, &s.plan);
     return s;
