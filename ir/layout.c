@@ -46,9 +46,18 @@ static int8_t cut_axis(uint16_t cut, const uint8_t *factor, int rank)
 
 /* ---- one op on one grid axis ---- */
 
-static bool partial_on(const Layout *l, ValueId v, uint32_t d)
+/* Whether an op reads a value that another stage made: it arrives complete.  What
+ * several stages execute reads what each of them has. */
+static bool arrives(const Layout *l, const Op *op, ValueId v)
 {
-    return has_value(v) && l->value[v.i].on[d] == PLACE_PARTIAL;
+    OpId maker = value_of(l->g, v)->maker;
+    StageSet at = l->stages[op - l->g->op];
+    return has_op(maker) && (at & (at - 1)) == 0 && (at & ~l->stages[maker.i]) != 0;
+}
+
+static bool partial_on(const Layout *l, const Op *op, ValueId v, uint32_t d)
+{
+    return has_value(v) && l->value[v.i].on[d] == PLACE_PARTIAL && !arrives(l, op, v);
 }
 
 /* Whether an op that is not cut takes summands and makes one: a single linear
@@ -60,7 +69,7 @@ static bool passes_partial(const Layout *l, const Op *op, uint32_t d)
         if (!has_value(op->arg[a]))
             continue;
         char letter = op_linear(l->g, op, a);
-        bool partial = partial_on(l, op->arg[a], d);
+        bool partial = partial_on(l, op, op->arg[a], d);
         if (partial && letter == '-')
             return false;
         single += partial && letter == 'l';
@@ -97,7 +106,7 @@ Placement layout_need(const Layout *l, OpId o, int arg)
         uint16_t cut = l->cut[o.i][d];
         if (cut)
             p.on[d] = cut_axis(cut, op->arg_factor[arg], value_of(l->g, op->arg[arg])->rank);
-        else if (partial_on(l, op->arg[arg], d) && passes_partial(l, op, d))
+        else if (partial_on(l, op, op->arg[arg], d) && passes_partial(l, op, d))
             p.on[d] = PLACE_PARTIAL;
     }
     return p;
@@ -225,6 +234,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
     TRY(layout_grid(ds, g, plan, &l->grid));
     TRY(layout_pads(ds, g, plan, l));
     TRY(layout_cuts(a, ds, g, plan, l));
+    TRY(layout_stages(a, ds, g, plan, l));
     place_given(a, l);
     for (uint32_t o = 0; o < g->nop; o++) {
         walk_op(l, (OpId){o});
@@ -232,7 +242,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
             agree(l, &g->op[o]);
     }
     read_reductions(l);
-    return layout_stages(a, ds, g, plan, l);
+    return OK;
 }
 
 /* ---- tensors ---- */

@@ -1,6 +1,6 @@
 #ifndef TESTS_UNIT_LOCKSTEP_H
 #define TESTS_UNIT_LOCKSTEP_H
-/* The programs of all ranks of a plan, executed by one thread with plain kernels: a
+/* The programs of all ranks of a plan, executed by one thread: a
  * rank goes on until it communicates, and a collective happens when all of its group
  * have come to it.  Slow, without memory of its own shared or private, and simple
  * enough to be believed; ranks that wait for each other for ever fail the test.
@@ -32,6 +32,7 @@ typedef struct Message { uint32_t from, to; char *data; bool taken; } Message;
 typedef struct Lockstep {
     Arena    *a;
     LockRank *rank; uint32_t n;
+    Isa       isa;
     Message  *message; uint32_t nmessage;
     Team     *team;
 } Lockstep;
@@ -121,7 +122,7 @@ static inline void lock_fill_inputs(LockRank *r, int64_t classes)
 
 static inline Lockstep lock_open(Arena *a, Program **p, uint32_t n, int64_t classes)
 {
-    Lockstep l = {.a = a, .rank = NEWN(a, LockRank, n), .n = n, .team = team_new(1)};
+    Lockstep l = {.a = a, .rank = NEWN(a, LockRank, n), .n = n, .isa = isa_best(), .team = team_new(1)};
     for (uint32_t i = 0; i < n; i++) {
         LockRank *r = &l.rank[i];
         r->p = p[i];
@@ -249,7 +250,7 @@ static inline void lock_kernel(Lockstep *l, LockRank *r, const Call *call)
             c.outt[k] = &r->p->tensor[in->out[k].i];
             c.out[k] = lock_at(r, in->out[k], call->slot, call->micro);
         }
-    Kernel kernel = kernel_ref(in->op, r->p->precision.compute);
+    Kernel kernel = kernel_find(in->op, r->p->precision.compute, l->isa);
     assert_non_null(kernel);
     kernel(&c);
 }
@@ -269,22 +270,21 @@ static inline void lock_next(LockRank *r, const Calls *calls, const Call *call)
     r->at = r->call < calls->n ? r->p->proc[calls->call[r->call].proc].first : 0;
 }
 
-static inline bool lock_sends(const Program *p, const Call *call)
+/* Whether a procedure sends to a rank. */
+static inline bool lock_sends(const Program *p, const Call *call, uint32_t to)
 {
     for (uint32_t i = p->proc[call->proc].first; i < p->proc[call->proc].end; i++)
-        if (p->instr[i].op == OP_send)
+        if (p->instr[i].op == OP_send && p->group[p->instr[i].group].rank[1] == to)
             return true;
     return false;
 }
 
-/* A procedure that sends begins when what was sent before is received. */
+/* A procedure begins when those to whom it sends have received what they were sent before. */
 static inline bool lock_may_begin(const Lockstep *l, uint32_t me, const Call *call)
 {
     const LockRank *r = &l->rank[me];
-    if (r->at != r->p->proc[call->proc].first || !lock_sends(r->p, call))
-        return true;
-    for (uint32_t i = 0; i < l->nmessage; i++)
-        if (l->message[i].from == me && !l->message[i].taken)
+    for (uint32_t i = 0; r->at == r->p->proc[call->proc].first && i < l->nmessage; i++)
+        if (l->message[i].from == me && !l->message[i].taken && lock_sends(r->p, call, l->message[i].to))
             return false;
     return true;
 }
