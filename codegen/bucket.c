@@ -126,7 +126,8 @@ static void order(Buckets *bs)
         else
             bs->bucket[n++] = bs->bucket[i];
     qsort(tied, ntied, sizeof *tied, by_weight);
-    memcpy(&bs->bucket[n], tied, sizeof *tied * ntied);
+    for (uint32_t i = 0; i < ntied; i++)
+        bs->bucket[n + i] = tied[i];
 }
 
 /* ---- parts ---- */
