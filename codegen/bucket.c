@@ -5,39 +5,17 @@
  * summed over, and the grid axes they are split by.  A bucket has a buffer
  * of weights, one of gradients and one per moment, laid out alike: each tensor
  * padded to PAD_ELEMENTS.  Padding is zero for ever: the map starts as zeros, no
- * kernel writes between tensors, and an optimizer step on zeros leaves zeros. */
-#include "codegen/pass.h"
+ * kernel writes between tensors, and an optimizer step on zeros leaves zeros.
+ *
+ * Where the plan shards the optimizer, the bucket is padded to equal parts, and a rank
+ * has moments for one of them.  Where a server updates, only the server has any. */
+#include "codegen/bucket.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-
-/* What the tensors of a bucket share. */
-typedef struct BucketKind {
-    DType    dtype;
-    bool     decays;
-    GridSet  reduce, split;
-    StageSet tied;                    /* stages with a copy of the weight, when there are several */
-} BucketKind;
-
-typedef struct Bucket {
-    BucketKind kind;
-    bool     full;
-    int64_t  elements;                /* padded */
-    uint32_t *state, nstate;          /* members, in order */
-    uint32_t nmoment;
-    TensorId weights, gradients, moment[2];          /* flat, rank 1 */
-} Bucket;
-
-typedef struct Buckets {
-    Lowering *lw;
-    Program *p;
-    Arena   *scratch;
-    Bucket  *bucket;
-    uint32_t nbucket;
-} Buckets;
 
 /* ---- which tensor goes where ---- */
 
@@ -87,12 +65,13 @@ static BucketKind kind_of(const Buckets *bs, uint32_t i)
     Placement at = l->value[v.i];
     GridSet whole = placement_on(&l->grid, at, PLACE_WHOLE), all = (GridSet)((1u << l->grid.n) - 1);
     StageSet used = l->used[v.i];
-    return (BucketKind){bs->p->tensor[s->weight.i].dtype, s->decays, l->reduce[weight], all & (GridSet)~whole, used & (used - 1) ? used : 0};
+    return (BucketKind){.dtype = bs->p->tensor[s->weight.i].dtype, .decays = s->decays, .reduce = l->reduce[weight], .shard = l->shard[weight],
+                        .split = all & (GridSet)~whole, .tied = used & (used - 1) ? used : 0};
 }
 
 static bool same_kind(BucketKind a, BucketKind b)
 {
-    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.split == b.split && !a.tied && !b.tied;
+    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.shard == b.shard && a.split == b.split && !a.tied && !b.tied;
 }
 
 /* The bucket that weight i goes into: the open one of its kind, unless it is full.
@@ -127,11 +106,67 @@ static void fill(Buckets *bs, int64_t limit)
     }
 }
 
+/* ---- order ---- */
+
+static int by_weight(const void *x, const void *y)
+{
+    const Bucket *a = x, *b = y;
+    return (a->state[0] > b->state[0]) - (a->state[0] < b->state[0]);
+}
+
+/* Copies of a weight come last, in the order of the weights: that is the same on all
+ * of their stages, which meet in that order.  The others stay in order of readiness. */
+static void order(Buckets *bs)
+{
+    Bucket *tied = NEWN(bs->scratch, Bucket, bs->nbucket + 1);
+    uint32_t n = 0, ntied = 0;
+    for (uint32_t i = 0; i < bs->nbucket; i++)
+        if (bs->bucket[i].kind.tied)
+            tied[ntied++] = bs->bucket[i];
+        else
+            bs->bucket[n++] = bs->bucket[i];
+    qsort(tied, ntied, sizeof *tied, by_weight);
+    for (uint32_t i = 0; i < ntied; i++)
+        bs->bucket[n + i] = tied[i];
+}
+
+/* ---- parts ---- */
+
+static uint32_t moments(const Optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
+}
+
+/* Whether this rank's coordinate is 0 wherever summands of the gradient are. */
+static bool serves(const Lowering *lw, const BucketKind *k)
+{
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        if (k->reduce >> d & 1 && grid_coordinate(&lw->layout.grid, lw->place, d) > 0)
+            return false;
+    return !k->tied || (uint32_t)__builtin_ctzll(k->tied) == lw->stage;
+}
+
+/* The bucket is padded to a part for each rank of the shard axes; the parts are in the
+ * order of those ranks. */
+static void cut(const Buckets *bs, Bucket *b)
+{
+    const Lowering *lw = bs->lw;
+    RankGroup g = grid_group(bs->scratch, &lw->layout.grid, lw->place, b->kind.shard);
+    assert(!(lw->plan->server && b->kind.shard) && "the planner refuses one of the two");
+    b->elements = align_up(b->elements, (int64_t)g.n * PAD_ELEMENTS);
+    b->part = b->elements / g.n;
+    for (uint32_t i = 0; g.rank[i] != lw->place; i++)
+        b->first += b->part;
+    b->updated = !lw->plan->server || serves(lw, &b->kind);
+    b->nmoment = b->updated ? moments(&bs->p->optimizer) : 0;
+    b->moment[0] = b->moment[1] = NO_TENSOR;
+}
+
 /* ---- making the buffers ---- */
 
-static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype, int64_t elements, ValueRole role)
+static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype, AxisPlace axis, ValueRole role)
 {
-    Tensor t = {.path = name, .dtype = dtype, .rank = 1, .axis = {{.local = elements, .global = elements}}, .role = role};
+    Tensor t = {.path = name, .dtype = dtype, .rank = 1, .axis = {axis}, .role = role};
     return code_own(p, t, cls);
 }
 
@@ -158,21 +193,34 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
     return program_add_tensor(p, t);
 }
 
+/* `at`: element of the bucket's order where the state begins. */
+static void give_moments(Program *p, const Bucket *b, State *s, int64_t at)
+{
+    if (b->kind.shard) {
+        s->sharded = true;
+        s->shard = (Shard){{b->moment[0], b->moment[1]}, at, b->first, b->first + b->part};
+        return;
+    }
+    for (uint32_t k = 0; k < b->nmoment; k++)
+        s->moment[k] = moment_of(p, s->weight, b->moment[k], at * dtype_bytes(b->kind.dtype));
+}
+
 static void lay_out(Program *p, Bucket *b, uint32_t index, Move *of)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
-    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, b->elements, ROLE_WEIGHT);
-    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, b->elements, ROLE_WEIGHT_GRADIENT);
+    AxisPlace all = {.local = b->elements, .global = b->elements}, part = {.local = b->part, .global = b->elements, .origin = b->first};
+    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, all, ROLE_WEIGHT);
+    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, all, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
-        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, b->elements, ROLE_STEP);
+        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, part, ROLE_STEP);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
-        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), at, true};
-        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), at, true};
-        for (uint32_t k = 0; k < b->nmoment; k++)
-            s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
-        at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->kind.dtype);
+        int64_t bytes = at * dtype_bytes(b->kind.dtype);
+        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), bytes, true};
+        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), bytes, true};
+        give_moments(p, b, s, at);
+        at += padded(&p->tensor[s->weight.i]);
     }
 }
 
@@ -198,140 +246,6 @@ static void lay_out_frozen(Program *p, Move *of)
     }
 }
 
-/* ---- the update procedure ---- */
-
-static Instr flat_instr(OpKind op, const char *path, int64_t elements)
-{
-    Instr in = instr_new(op, path);
-    in.nfactor = 1;
-    in.extent[0] = elements;
-    in.role[0] = '.';
-    return in;
-}
-
-static void give(Instr *in, TensorId t)
-{
-    in->arg_factor[in->narg][0] = 0;
-    in->arg[in->narg++] = t;
-}
-
-/* Read and written in place. */
-static void update(Instr *in, TensorId t)
-{
-    in->out_factor[in->nout][0] = 0;
-    in->out[in->nout++] = t;
-}
-
-static Instr sum_squares(const Program *p, const Bucket *b, bool first)
-{
-    Instr in = flat_instr(OP_sum_squares, p->tensor[b->gradients.i].path, b->elements);
-    give(&in, b->gradients);
-    in.out[in.nout++] = p->norm;
-    in.acc = first ? ACC_NO : ACC_YES;
-    in.acc_out = first ? 0 : 1;
-    return in;
-}
-
-static Instr step(const Program *p, const Bucket *b)
-{
-    OpKind op = p->optimizer.kind == OPTIMIZER_ADAMW ? OP_adamw : OP_sgd;
-    Instr in = flat_instr(op, p->tensor[b->weights.i].path, b->elements);
-    int moments = op == OP_adamw ? 2 : 1;
-    give(&in, b->weights);
-    give(&in, b->gradients);
-    for (int k = 0; k < moments; k++)
-        give(&in, b->moment[k]);
-    in.arg[in.narg++] = p->norm;
-    update(&in, b->weights);
-    for (uint32_t k = 0; k < b->nmoment; k++)
-        update(&in, b->moment[k]);
-    *instr_set(&in, "decays") = ATTR_B(b->kind.decays);
-    return in;
-}
-
-/* Instructions for the update procedure, emitted at the end of the program and taken
- * from there. */
-static void take(Buckets *bs, Insertion **ins, uint32_t *n, uint32_t before, uint32_t from)
-{
-    Program *p = bs->p;
-    for (uint32_t i = from; i < p->ninstr; i++)
-        PUSH(bs->scratch, *ins, *n, ((Insertion){before, p->instr[i], PROC_update}));
-    p->ninstr = from;
-}
-
-/* The gradients of a bucket are summed where ranks hold summands.  Copies of a weight
- * come last, in the order of the weights: that is the same on all of their stages. */
-static void reduce_buckets(Buckets *bs)
-{
-    for (uint32_t i = 0; i < bs->nbucket; i++) {
-        const Bucket *b = &bs->bucket[i];
-        if (b->kind.reduce && !b->kind.tied)
-            collective(bs->lw, OP_all_reduce, b->kind.reduce, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
-    }
-    for (uint32_t s = 0; s < bs->p->nstate; s++)
-        for (uint32_t i = 0; i < bs->nbucket; i++) {
-            const Bucket *b = &bs->bucket[i];
-            if (b->kind.tied && b->state[0] == s)
-                collective_over(bs->lw, OP_all_reduce, b->kind.reduce, b->kind.tied, bs->p->tensor[b->gradients.i].path, b->gradients, b->gradients);
-        }
-}
-
-/* Of equal copies one is counted. */
-static bool counts(const Buckets *bs, const Bucket *b)
-{
-    const Grid *g = &bs->lw->layout.grid;
-    if (b->kind.tied && (uint32_t)__builtin_ctzll(b->kind.tied) != bs->lw->stage)
-        return false;
-    for (uint32_t d = 0; d < g->n; d++)
-        if (!(b->kind.split >> d & 1) && grid_coordinate(g, bs->lw->place, d) > 0)
-            return false;
-    return true;
-}
-
-static void norm_of_all(Buckets *bs)
-{
-    Program *p = bs->p;
-    bool first = true;
-    for (uint32_t i = 0; i < bs->nbucket; i++) {
-        if (!counts(bs, &bs->bucket[i]))
-            continue;
-        program_add_instr(p, sum_squares(p, &bs->bucket[i], first));
-        first = false;
-    }
-    if (p->nranks == 1)
-        return;
-    if (first) {
-        Instr zero = instr_new(OP_constant, p->tensor[p->norm.i].path);
-        zero.nout = 1;
-        zero.out[0] = p->norm;
-        program_add_instr(p, zero);
-    }
-    collective(bs->lw, OP_all_reduce, ALL_RANKS, p->tensor[p->norm.i].path, p->norm, p->norm);
-}
-
-static void add_update(Buckets *bs)
-{
-    Program *p = bs->p;
-    Tensor norm = {.path = "norm", .dtype = DT_f64, .role = ROLE_STEP};
-    p->norm = code_own(p, norm, CLASS_scalars);
-    const Proc *back = proc_find(p, PROC_backward);
-    assert(back && "gradients are made in backward");
-    Insertion *ins = NULL;
-    uint32_t n = 0;
-    uint32_t from = p->ninstr, before = back->end;
-    reduce_buckets(bs);
-    norm_of_all(bs);
-    for (uint32_t i = 0; i < bs->nbucket && p->optimizer.kind != OPTIMIZER_NONE; i++)
-        program_add_instr(p, step(p, &bs->bucket[i]));
-    take(bs, &ins, &n, before, from);
-    code_insert(p, bs->scratch, ins, n);
-}
-
-static uint32_t moments(const Optimizer *o)
-{
-    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
-}
-
 void bucket(Lowering *lw)
 {
     Program *p = lw->p;
@@ -340,11 +254,10 @@ void bucket(Lowering *lw)
     uint32_t nbuffer = p->nbuffer;                   /* what moves is on those of before */
     Move *of = NEWN(scratch, Move, nbuffer + 1);
     fill(&bs, lw->plan->bucket);
+    order(&bs);
     for (uint32_t i = 0; i < bs.nbucket; i++) {
-        Bucket *b = &bs.bucket[i];
-        b->nmoment = moments(&p->optimizer);
-        b->moment[0] = b->moment[1] = NO_TENSOR;
-        lay_out(p, b, i, of);
+        cut(&bs, &bs.bucket[i]);
+        lay_out(p, &bs.bucket[i], i, of);
     }
     lay_out_frozen(p, of);
     move_tensors(p, of, nbuffer);

@@ -59,6 +59,29 @@ uint32_t group_index(Lowering *lw, GridSet set)
     return add_group(p, g);
 }
 
+/* Ranks of several stages: those of one stage, in each of these. */
+static uint32_t group_over(Lowering *lw, GridSet set, StageSet stages)
+{
+    const Grid *grid = &lw->layout.grid;
+    RankGroup one = grid_group(lw->scratch, grid, lw->place, set), all = {0};
+    for (uint32_t s = 0; s < lw->layout.nstages; s++)
+        for (uint32_t i = 0; stages >> s & 1 && i < one.n; i++)
+            PUSH(lw->p->arena, all.rank, all.n, s * grid->nranks + one.rank[i]);
+    return add_group(lw->p, all);
+}
+
+/* Members of a group know it by one number, which they agree on without a word: groups
+ * of several stages come first, on all stages alike, and the others belong to one. */
+void number_groups(Lowering *lw)
+{
+    const Layout *l = &lw->layout;
+    for (uint32_t i = 0; i < lw->g->nweight; i++) {
+        StageSet used = l->used[lw->g->weight[i].value.i];
+        if (used & (used - 1))
+            (void)group_over(lw, l->reduce[i] & (GridSet)~(lw->plan->server ? 0 : l->shard[i]), used);
+    }
+}
+
 /* ---- views and instructions ---- */
 
 /* The bytes of a tensor under other extents, in order. */
@@ -136,12 +159,7 @@ void collective(Lowering *lw, OpKind op, GridSet set, const char *path, TensorId
 
 void collective_over(Lowering *lw, OpKind op, GridSet set, StageSet stages, const char *path, TensorId src, TensorId dst)
 {
-    const Grid *grid = &lw->layout.grid;
-    RankGroup one = grid_group(lw->scratch, grid, lw->place, set), all = {0};
-    for (uint32_t s = 0; s < lw->layout.nstages; s++)
-        for (uint32_t i = 0; stages >> s & 1 && i < one.n; i++)
-            PUSH(lw->p->arena, all.rank, all.n, s * grid->nranks + one.rank[i]);
-    emit(lw, op, add_group(lw->p, all), path, src, dst);
+    emit(lw, op, group_over(lw, set, stages), path, src, dst);
 }
 
 void message(Lowering *lw, OpKind op, const Crossing *c, TensorId t)

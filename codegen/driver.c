@@ -35,7 +35,7 @@ static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Dev
 static void after(const Program *p, int pass, const PassDump *dump)
 {
     bool last = pass == codegen_npasses - 1;
-    if (verify(p, stderr) > 0 || (last && program_check(p, stderr) > 0)) {
+    if (verify(p, stderr) > 0 || verify_update(p, stderr) > 0 || (last && program_check(p, stderr) > 0)) {
         fprintf(stderr, "codegen: the program is broken after pass '%s'\n", codegen_passes[pass]);
         abort();
     }
@@ -46,6 +46,7 @@ static void after(const Program *p, int pass, const PassDump *dump)
 static void lower(Lowering *lw, const PassDump *dump)
 {
     Program *p = lw->p;
+    number_groups(lw);
     place(lw);
     after(p, 0, dump);
     fuse(p, lw->scratch);

@@ -67,6 +67,7 @@ void schedule(Lowering *);
 uint32_t schedule_slots(const Lowering *);
 void memory(Lowering *);
 int  verify(const Program *, FILE *err);
+int  verify_update(const Program *, FILE *err);
 
 /* Instruction of an op: extents, roles and attributes; no tensors yet. */
 Instr instr_from_op(const Lowering *, OpId);
@@ -87,6 +88,8 @@ TensorId convert(Lowering *, ValueId, TensorId t, Placement from, Placement to);
 void     collective(Lowering *, OpKind, GridSet, const char *path, TensorId src, TensorId dst);
 /* The same over these ranks of several stages. */
 void     collective_over(Lowering *, OpKind, GridSet, StageSet, const char *path, TensorId src, TensorId dst);
+/* To be called before any group is made. */
+void     number_groups(Lowering *);
 /* A value that crosses between stages, from or into the bytes of a tensor. */
 void     message(Lowering *, OpKind, const Crossing *, TensorId);
 /* The program's group of ranks that differ on the axes of a set; ALL_RANKS: of all

@@ -58,7 +58,7 @@ static void place_weights(Lowering *lw, TensorId *tensor)
         PUSH(lw->scratch, lw->weight_of, lw->nweight_of, i);
         TensorId t = tensor[w->value.i] = code_own(p, tensor_of(lw, w->value), CLASS_weights);
         State s = {.path = value_of(lw->g, w->value)->path, .weight = t, .master = NO_TENSOR, .gradient = NO_TENSOR,
-                   .moment = {NO_TENSOR, NO_TENSOR}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
+                   .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
         PUSH(p->arena, p->state, p->nstate, s);
     }
 }

@@ -111,35 +111,24 @@ static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorI
     }
 }
 
-/* Whether an instruction sums accumulators over ranks, in place. */
-static bool completes_gradients(const Program *p, uint32_t i)
+/* Whether an instruction sums accumulators over ranks, in place: see verify_update.c. */
+static bool sums_over_ranks(const Program *p, uint32_t i)
 {
     const Instr *in = &p->instr[i];
     return op_info[in->op].flags & OPF_COMM && proc_has(proc_find(p, PROC_update), i) && has_tensor(in->out[0]) &&
            p->buffer[buffer_of(p, in->out[0]).i].cls == CLASS_gradients;
 }
 
-static void check_completed(Verify *v, const GradientPlaces *g, uint32_t i, uint32_t *completed)
-{
-    const Program *p = v->p;
-    const Tensor *x = &p->tensor[p->instr[i].out[0].i];
-    for (uint32_t k = gradients_first(g, x); k < g->n; k = gradients_next(g, x, k))
-        if (completed[g->place[k].state]++ > 0)
-            broken(v, "gradient of '%s' is summed over ranks twice, again by instruction %u", p->state[g->place[k].state].path, i);
-}
-
 static void check_gradients(Verify *v)
 {
     const Program *p = v->p;
     Arena *scratch = arena_new("scratch");
-    uint32_t *writers = NEWN(scratch, uint32_t, p->nstate + 1), *completed = NEWN(scratch, uint32_t, p->nstate + 1);
+    uint32_t *writers = NEWN(scratch, uint32_t, p->nstate + 1);
     GradientPlaces g = gradient_places(p, scratch);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
-        if (completes_gradients(p, i)) {
-            check_completed(v, &g, i, completed);
+        if (sums_over_ranks(p, i))
             continue;
-        }
         for (int a = 0; a < in->narg; a++)
             check_access(v, &g, i, in->arg[a], false, ACC_NO, writers);
         for (int k = 0; k < in->nout; k++)

@@ -95,7 +95,13 @@ static uint64_t summands(const RanksCheck *c, uint32_t weight)
     return n;
 }
 
-/* A sum in several steps, over parts of the ranks, multiplies. */
+static bool sums_over_ranks(OpKind k)
+{
+    return k == OP_all_reduce || k == OP_reduce_scatter || k == OP_reduce_to;
+}
+
+/* A sum in several steps, over parts of the ranks, multiplies; later steps are of what
+ * this rank has of the bucket (verify_update.c), for all of it. */
 static void add_sum(Weights *w, const Program *p, const Instr *in, uint32_t state, uint64_t *summed)
 {
     const RankGroup *g = &p->group[in->group];
@@ -113,11 +119,10 @@ static void check_sums(Weights *w, const Program *p, const GradientPlaces *g)
         summed[s] = 1;
     for (uint32_t i = update ? update->first : 0; update && i < update->end; i++) {
         const Instr *in = &p->instr[i];
-        if (in->op != OP_all_reduce && in->op != OP_reduce_scatter)
-            continue;
-        const Tensor *t = &p->tensor[in->arg[0].i];
-        for (uint32_t k = gradients_first(g, t); k < g->n; k = gradients_next(g, t, k))
-            add_sum(w, p, in, g->place[k].state, summed);
+        BufferId bucket = sums_over_ranks(in->op) ? buffer_of(p, in->arg[0]) : NO_BUFFER;
+        for (uint32_t k = 0; has_buffer(bucket) && k < g->n; k++)
+            if (g->place[k].buffer.i == bucket.i)
+                add_sum(w, p, in, g->place[k].state, summed);
     }
     for (uint32_t s = 0; s < p->nstate; s++) {
         const State *st = &p->state[s];

@@ -46,6 +46,7 @@
 #define grad_reduce_scatter     NO_RULE
 #define grad_all_gather         NO_RULE
 #define grad_all_to_all         NO_RULE
+#define grad_reduce_to          NO_RULE
 #define grad_broadcast          NO_RULE
 #define grad_send               NO_RULE
 #define grad_recv               NO_RULE

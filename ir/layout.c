@@ -223,6 +223,43 @@ static void read_reductions(Layout *l)
     }
 }
 
+/* ---- states that are shared out ---- */
+
+/* The grid axes that a rule names. */
+static GridSet named_axes(const Grid *g, const MeshRef *by)
+{
+    GridSet set = 0;
+    for (int i = 0; i < by->n; i++)
+        for (uint32_t d = 0; d < g->n; d++)
+            if (g->axis[d].axis == by->axis[i] && (by->part[i] == PART_WHOLE || by->part[i] == g->axis[d].part))
+                set |= (GridSet)(1u << d);
+    return set;
+}
+
+/* Ranks share out what they hold copies of and sum the gradients of. */
+static Status share_out(Diags *ds, const Rule *r, Layout *l)
+{
+    GridSet axes = named_axes(&l->grid, &r->by), any = 0;
+    for (uint32_t i = 0; i < l->g->nweight; i++) {
+        l->shard[i] |= l->reduce[i] & axes;
+        any |= l->shard[i];
+    }
+    if (any || !axes)
+        return OK;
+    const char *names = grid_names(ds->arena, &l->grid, axes);
+    Diag *e = diag_error(ds, r->at, "nothing can be sharded by %s: no gradient of a weight is summed over it", names);
+    diag_help(ds, e, "leave the rule out, or shard by the mesh axis that splits the batch: 'shard optimizer by dp'");
+    return ERR_REJECT;
+}
+
+static Status read_shards(Diags *ds, const Plan *plan, Layout *l)
+{
+    for (uint32_t i = 0; i < plan->nrule; i++)
+        if (plan->rule[i].kind == RULE_SHARD && l->g->optimizer.kind != OPTIMIZER_NONE)
+            TRY(share_out(ds, &plan->rule[i], l));
+    return OK;
+}
+
 Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
 {
     *l = (Layout){.g = g};
@@ -231,6 +268,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
     l->agree = NEWN(a, GridSet, g->nvalue + 1);
     l->pad = NEWN(a, int64_t, g->ndim + 1);
     l->reduce = NEWN(a, GridSet, g->nweight + 1);
+    l->shard = NEWN(a, GridSet, g->nweight + 1);
     TRY(layout_grid(ds, g, plan, &l->grid));
     TRY(layout_pads(ds, g, plan, l));
     TRY(layout_cuts(a, ds, g, plan, l));
@@ -242,7 +280,7 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
             agree(l, &g->op[o]);
     }
     read_reductions(l);
-    return OK;
+    return read_shards(ds, plan, l);
 }
 
 /* ---- tensors ---- */

@@ -54,6 +54,7 @@ typedef struct Layout {
                                          the first forward op: label counts */
     int64_t   *pad;                   /* per dim: elements added */
     GridSet   *reduce;                /* per weight: where its gradient is partial when backward is done */
+    GridSet   *shard;                 /* per weight: of `reduce`, where its optimizer states are shared out */
     uint32_t   nstages;
     StageSet  *stages;                /* per op: where it is executed */
     StageSet  *used;                  /* per value: where it is, and where it is read */

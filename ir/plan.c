@@ -255,7 +255,7 @@ static void put_rules(FILE *f, const Plan *p, const Graph *g)
         fprintf(f, "  # %s", p->why_microbatches);
     fprintf(f, "\n  schedule     = \"%s\"\n  bucket       = ", p->schedule);
     quantity_put(f, (double)p->bucket, QUANTITY_BYTES);
-    fputc('\n', f);
+    fputs(p->server ? "\n  sync         = \"server\"\n" : "\n", f);
     put_carried(f, p);
     fputs("}\n", f);
 }

@@ -75,6 +75,7 @@ typedef struct Plan {
     int64_t     microbatches;
     const char *schedule;             /* "1f1b" or "gpipe" */
     int64_t     bucket;               /* bytes of a gradient bucket */
+    bool        server;               /* the first of the ranks that hold summands of a gradient updates the weight for all */
     const char *why_microbatches;     /* "given", or the reason; printed as a comment */
 } Plan;
 

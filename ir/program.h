@@ -125,7 +125,8 @@ typedef struct Call { uint32_t proc, micro, slot; } Call;
 typedef struct Input { const char *name; TensorId tensor; } Input;
 
 /* States of a bucket that ranks share out (ZeRO 1): the weights of the bucket lie end
- * to end, and each rank has the moments of one part of that order. */
+ * to end, and each rank has the moments of one part of that order.  Only in that part
+ * is its gradient the sum over all ranks after a step. */
 typedef struct Shard {
     TensorId moment[2];               /* rank 1: those of elements first..end of the order; NO_TENSOR where there is none */
     int64_t  at;                      /* element of the order where this weight begins */

@@ -231,6 +231,24 @@ static void check_named(Checker *k, const Program *p, const char *what, const ch
         broken(k, "%s of '%s' is no tensor", what, name);
 }
 
+/* Moments of one part of several equal ones, of an order that the weight lies in. */
+static void check_shard(Checker *k, const Program *p, const State *s)
+{
+    const Shard *h = &s->shard;
+    int64_t part = h->end - h->first;
+    check_named(k, p, "shard moment 0", s->path, h->moment[0], false);
+    check_named(k, p, "shard moment 1", s->path, h->moment[1], false);
+    if (!s->sharded || k->broken)
+        return;
+    if (has_tensor(s->moment[0]) || has_tensor(s->moment[1]))
+        broken(k, "state '%s' has moments of all its elements and of a part", s->path);
+    if (h->at < 0 || h->first < 0 || part < 1 || h->first % part != 0)
+        broken(k, "state '%s': elements %lld..%lld are no part of equal ones", s->path, (long long)h->first, (long long)h->end);
+    for (int m = 0; m < 2; m++)
+        if (has_tensor(h->moment[m]) && tensor_elements(&p->tensor[h->moment[m].i]) != part)
+            broken(k, "state '%s': moment %d has not the %lld elements of its part", s->path, m, (long long)part);
+}
+
 static void check_outside(Checker *k, const Program *p)
 {
     check_named(k, p, "the loss", "the step", p->loss, false);
@@ -246,6 +264,7 @@ static void check_outside(Checker *k, const Program *p)
         check_named(k, p, "the gradient", s->path, s->gradient, false);
         check_named(k, p, "moment 0", s->path, s->moment[0], false);
         check_named(k, p, "moment 1", s->path, s->moment[1], false);
+        check_shard(k, p, s);
         if (k->broken || !has_tensor(s->gradient))
             continue;
         if (tensor_elements(&p->tensor[s->weight.i]) != tensor_elements(&p->tensor[s->gradient.i]))

@@ -406,7 +406,7 @@ static void read_input(Records *r, Program *p)
 
 static void read_state(Records *r, Program *p)
 {
-    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}};
+    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}};
     s.weight = get_tensor(r, "weight", p);
     s.master = get_tensor(r, "master", p);
     s.gradient = get_tensor(r, "gradient", p);

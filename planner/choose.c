@@ -12,7 +12,7 @@ static Plan *plan_with(Arena *a, const PlanRequest *r, const Decisions *d, int64
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a, .model = r->graph->name, .cluster = r->cluster->name, .model_text = r->model_text,
                 .cluster_text = r->cluster->text, .rule = d->rule, .nrule = d->nrule, .devices = d->devices, .ndevices = d->ndevices,
-                .microbatches = microbatches, .schedule = d->schedule, .bucket = d->bucket};
+                .microbatches = microbatches, .schedule = d->schedule, .bucket = d->bucket, .server = d->server_rule && d->ndevices > 1};
     memcpy(p->mesh, d->mesh, sizeof p->mesh);
     memcpy(p->outer, d->outer, sizeof p->outer);
     return p;

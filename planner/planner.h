@@ -13,8 +13,9 @@ typedef struct PlanRequest {
     bool           closed;            /* prun: the rules must leave nothing open */
 } PlanRequest;
 
-/* Programs of a plan's ranks.  Ranks of one stage on one kind of device differ only in
- * where their axes begin, so one of them is lowered to judge all: the first. */
+/* Programs of a plan's ranks.  Ranks of one stage on one kind of device differ in where
+ * their axes begin and, with a server, in moments, of which the first has the most: so
+ * the first is lowered to judge all. */
 typedef struct Programs {
     Program **rank; uint32_t n;       /* NULL: not lowered; codegen() does that for one rank */
     uint32_t  fullest;                /* of those lowered, the one with the least memory to spare */

@@ -47,6 +47,11 @@ static void decide_bucket(const Rule *r, Decisions *d)
     d->bucket = r->choice.value[0];
 }
 
+static void decide_sync(const Rule *r, Decisions *d)
+{
+    d->server_rule = r;
+}
+
 /* ---- rules that can be wrong for the mesh ---- */
 
 static void check_chunks(Diags *ds, const Rule *r, const Decisions *d)
@@ -70,6 +75,26 @@ static void check_by(Diags *ds, const Rule *r, const Decisions *d)
             Diag *e = diag_error(ds, r->at, "mesh axis '%s' has no parts: it was not given as a product", name);
             diag_help(ds, e, "write 'mesh %s = A * B', which makes %s.outer (A) and %s.inner (B)", name, name, name);
         }
+    }
+}
+
+/* Moments are shared out between ranks with copies of a weight. */
+static void check_shard(Diags *ds, const Rule *r, const Decisions *d)
+{
+    static const char *const zero[] = {[STATE_GRADIENTS] = "gradients (ZeRO 2)", [STATE_WEIGHTS] = "weights (ZeRO 3)"};
+    int errors = ds->errors;
+    if (r->state != STATE_OPTIMIZER) {
+        Diag *e = diag_error(ds, r->at, "sharded %s are not available in this version", zero[r->state]);
+        diag_help(ds, e, "'shard optimizer by dp' (ZeRO 1) shares out the optimizer's moments");
+        return;
+    }
+    check_by(ds, r, d);
+    for (int i = 0; i < r->by.n && ds->errors == errors; i++)
+        if (r->by.axis[i] == AXIS_tp && d->mesh[AXIS_tp] > 1)
+            diag_error(ds, r->at, "'tp' splits the weights themselves, and their moments with them: shard by 'dp' or 'cp', whose ranks hold copies");
+    if (d->server_rule && ds->errors == errors) {
+        Diag *e = diag_error(ds, r->at, "a server holds all moments, so none are sharded");
+        diag_note(ds, e, d->server_rule->at, "the server is asked for here");
     }
 }
 
@@ -163,6 +188,13 @@ static const char *idle_chunks(Arena *a, const Plan *p, const Rule *r)
     return choice_allows(&r->choice, 1) ? idle_pipeline(a, p, r) : NULL;
 }
 
+static const char *idle_sync(Arena *a, const Plan *p, const Rule *r)
+{
+    (void)a;
+    (void)r;
+    return p->ndevices > 1 ? NULL : "one device updates its own weights";
+}
+
 static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
 {
     (void)a;
@@ -190,9 +222,7 @@ typedef struct Row {
 
 static const char no_stage_mesh[] = "a mesh of its own for a stage is not available in this version: 'mesh' sets that of all stages";
 static const char one_stage[] = "a pipeline stage needs a device of its own, and this plan has one device, which runs the whole model";
-static const char no_shards[] = "sharded states are not available in this version: every rank holds the states of its weights";
 static const char no_offload[] = "offloading is not available in this version; every state stays on the device";
-static const char no_server[] = "a server is not available in this version: every rank updates its own weights";
 static const char one_padding[] = "padding serves splits over devices, and this plan has one device, which stores every axis as long as it is";
 
 static const Row rows[] = {
@@ -206,7 +236,7 @@ static const Row rows[] = {
     {.kind = RULE_STAGE_MESH,   .refused = no_stage_mesh},
     {.kind = RULE_RECOMPUTE,    .carried = true, .moot = moot_backward},
     {.kind = RULE_SAVE,         .carried = true, .moot = moot_backward, .idle = idle_save},
-    {.kind = RULE_SHARD,        .carried = true, .refused = no_shards, .check = check_by, .moot = moot_state, .idle = idle_shard},
+    {.kind = RULE_SHARD,        .carried = true, .check = check_shard, .moot = moot_state, .idle = idle_shard},
     {.kind = RULE_OFFLOAD,      .refused = no_offload, .moot = moot_state},
     {.kind = RULE_SET},                              /* the frontend has given it to the model */
     {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches,
@@ -217,7 +247,8 @@ static const Row rows[] = {
      .preferred = "no plan chooses the size of its buckets; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices,
      .preferred = "this version does not choose devices; without 'prefer' this rule holds"},
-    {.kind = RULE_SETTING, .setting = "sync", .refused = no_server, .moot = moot_backward},
+    {.kind = RULE_SETTING, .setting = "sync", .decide = decide_sync, .moot = moot_backward, .idle = idle_sync,
+     .preferred = "no plan chooses a server by itself; without 'prefer' this rule holds"},
 };
 
 /* Mesh axes whose size must be 1 so far. */
@@ -335,16 +366,26 @@ static bool same_choice(const Choice *x, const Choice *y)
     return same;
 }
 
+static bool same_by(const MeshRef *x, const MeshRef *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; same && i < x->n; i++)
+        same = x->axis[i] == y->axis[i] && x->part[i] == y->part[i];
+    return same;
+}
+
 static bool same_value(const Rule *x, const Rule *y)
 {
-    return same_choice(&x->choice, &y->choice) && x->outer == y->outer && x->inner == y->inner &&
+    return same_choice(&x->choice, &y->choice) && x->outer == y->outer && x->inner == y->inner && same_by(&x->by, &y->by) &&
            (!x->text || strcmp(x->text, y->text) == 0);
 }
 
 /* What a rule gives a value to; NULL: it is no such rule. */
 static const char *given(const Rule *r)
 {
-    return r->kind == RULE_MESH ? mesh_axis_name(r->axis) : r->kind == RULE_SETTING || r->kind == RULE_SET ? r->name : NULL;
+    static const char *const shard[] = {[STATE_OPTIMIZER] = "shard optimizer", [STATE_GRADIENTS] = "shard gradients", [STATE_WEIGHTS] = "shard weights"};
+    return r->kind == RULE_MESH ? mesh_axis_name(r->axis) : r->kind == RULE_SHARD ? shard[r->state]
+         : r->kind == RULE_SETTING || r->kind == RULE_SET ? r->name : NULL;
 }
 
 /* Two rules that give one thing two values: the second is refused, none wins silently. */

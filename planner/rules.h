@@ -14,6 +14,7 @@ typedef struct Decisions {
     Span        microbatches_at;
     const char *schedule;
     int64_t     bucket;               /* bytes */
+    const Rule *server_rule;          /* sync = "server"; NULL: all ranks update their weights */
 } Decisions;
 
 bool choice_allows(const Choice *, int64_t n);

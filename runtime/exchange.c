@@ -34,6 +34,11 @@ static Status all_to_all(const Rank *r, const KCall *c)
     return r->end->comm->all_to_all(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype);
 }
 
+static Status reduce_to(const Rank *r, const KCall *c)
+{
+    return r->end->comm->reduce(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, REDUCE_SUM, 0);
+}
+
 static Status broadcast(const Rank *r, const KCall *c)
 {
     return r->end->comm->broadcast(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, 0);
@@ -52,7 +57,7 @@ static Status recv(const Rank *r, const KCall *c)
 
 static const Exchange table[OP_KINDS] = {
     [OP_all_reduce] = all_reduce, [OP_reduce_scatter] = reduce_scatter, [OP_all_gather] = all_gather, [OP_all_to_all] = all_to_all,
-    [OP_broadcast] = broadcast,   [OP_send] = send,                     [OP_recv] = recv,
+    [OP_reduce_to] = reduce_to,   [OP_broadcast] = broadcast,           [OP_send] = send,             [OP_recv] = recv,
 };
 
 Status exchange(const Rank *r, const KCall *c)

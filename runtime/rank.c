@@ -168,6 +168,8 @@ void rank_init(Rank *r, uint64_t seed)
         zero_tensor(r, s->gradient);
         zero_tensor(r, s->moment[0]);
         zero_tensor(r, s->moment[1]);
+        for (int k = 0; k < 2 && s->sharded && s->shard.at == 0; k++)     /* by the first of its bucket */
+            zero_tensor(r, s->shard.moment[k]);
     }
 }
 

@@ -65,6 +65,18 @@ static inline Model model_load(Setting s)
 
 typedef struct Pin { int64_t pp, dp, cp, tp, microbatches; const char *rules; } Pin;
 
+static inline void take_rule(Plan *plan, const Rule *r)
+{
+    if (r->kind == RULE_MESH)
+        plan->outer[r->axis] = r->outer;
+    if (r->kind != RULE_SETTING)
+        return;
+    if (strcmp(r->name, "schedule") == 0)
+        plan->schedule = r->text;
+    plan->bucket = strcmp(r->name, "bucket") == 0 ? r->choice.value[0] : plan->bucket;
+    plan->server |= strcmp(r->name, "sync") == 0;
+}
+
 static inline Plan plan_of(Model *m, Pin pin)
 {
     Plan plan = {.arena = m->a, .mesh = {pin.pp, pin.dp, pin.cp, 1, pin.tp}, .microbatches = pin.microbatches, .bucket = 20000, .schedule = "1f1b"};
@@ -81,8 +93,7 @@ static inline Plan plan_of(Model *m, Pin pin)
     plan.rule = rules->rule;
     plan.nrule = rules->nrule;
     for (uint32_t i = 0; i < rules->nrule; i++)
-        if (rules->rule[i].kind == RULE_SETTING && strcmp(rules->rule[i].name, "schedule") == 0)
-            plan.schedule = rules->rule[i].text;
+        take_rule(&plan, &rules->rule[i]);
     return plan;
 }
 
@@ -134,6 +145,24 @@ static inline TensorId tensor_of(const State *s, bool gradient)
     return gradient ? s->gradient : s->weight;
 }
 
+/* Whether a rank has the sum of all gradients of element i of a state's. */
+static inline bool is_summed(const State *s, int64_t i)
+{
+    return !s->sharded || (s->shard.at + i >= s->shard.first && s->shard.at + i < s->shard.end);
+}
+
+/* Whether another rank has, and this one nothing. */
+static inline bool is_served(const LockRank *r, const State *s)
+{
+    const Program *p = r->p;
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        if (in->op == OP_reduce_to && p->tensor[in->out[0].i].buffer.i == p->tensor[s->gradient.i].buffer.i)
+            return p->group[in->group].rank[0] != p->rank;
+    }
+    return false;
+}
+
 /* Every element that a rank holds of a weight or gradient against the one device's.
  * Gradients that are zero but for rounding (of key biases) are measured by all. */
 static inline void same_tensor(const LockRank *one, const LockRank *r, const State *s, bool gradient, double tolerance, const char *what)
@@ -146,6 +175,8 @@ static inline void same_tensor(const LockRank *one, const LockRank *r, const Sta
         norm += pow(real_at(w, lock_at(one, want, 0, 0), i), 2);
     for (int64_t i = 0; i < tensor_elements(t); i++) {
         int64_t g = lock_global(t, i, 0);
+        if (gradient && !is_summed(s, i))
+            continue;
         double x = real_at(t, lock_at(r, have, 0, 0), i), y = g < 0 ? 0 : real_at(w, lock_at(one, want, 0, 0), g);
         error = fmax(error, isnan(x) ? INFINITY : fabs(x - y));
     }
@@ -158,7 +189,7 @@ static inline void same_states(const Lockstep *one, const Lockstep *l, bool grad
     for (uint32_t r = 0; r < l->n; r++)
         for (uint32_t i = 0; i < l->rank[r].p->nstate; i++) {
             const State *s = &l->rank[r].p->state[i];
-            if (!gradient || has_tensor(s->gradient))
+            if (!gradient || (has_tensor(s->gradient) && !is_served(&l->rank[r], s)))
                 same_tensor(&one->rank[0], &l->rank[r], s, gradient, tolerance, what);
         }
 }
@@ -204,13 +235,12 @@ enum { STEPS = 3 };
 
 /* The same model on one device and under a plan; prepare: changes what a rank begins
  * with, or NULL. */
-static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRank *))
+static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *))
 {
-    Model m = model_load(s);
     char what[300];
-    snprintf(what, sizeof what, "%s pp=%lld dp=%lld cp=%lld tp=%lld m=%lld '%s'", s.model, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp,
+    snprintf(what, sizeof what, "%s pp=%lld dp=%lld cp=%lld tp=%lld m=%lld '%s'", m->g->name, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp,
              (long long)pin.tp, (long long)pin.microbatches, pin.rules);
-    Lockstep one = lower_all(&m, (Pin){1, 1, 1, 1, 1, ""}), all = lower_all(&m, pin);
+    Lockstep one = lower_all(m, (Pin){1, 1, 1, 1, 1, ""}), all = lower_all(m, pin);
     for (uint32_t r = 0; prepare && r < all.n; r++)
         prepare(&all.rank[r]);
     if (prepare)
@@ -226,6 +256,12 @@ static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRan
     same_states(&one, &all, false, 1e-9, what);
     lock_close(&one);
     lock_close(&all);
+}
+
+static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRank *))
+{
+    Model m = model_load(s);
+    same_numbers_of(&m, pin, prepare);
     arena_free(m.a);
 }
 

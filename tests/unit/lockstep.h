@@ -191,6 +191,11 @@ static inline void lock_collective(Lockstep *l, const RankGroup *g, const Call *
                 memcpy(y[k].at + j * part, x[j].at + k * part, (size_t)part);
             }
             break;
+        case OP_reduce_to:
+            memcpy(y[k].at, x[k].at, (size_t)(x[k].n * size));
+            if (k == 0)
+                lock_sum(t, x, g->n, 0, x[0].n, y[0].at);
+            break;
         case OP_broadcast:
             memcpy(y[k].at, x[0].at, (size_t)(x[0].n * size));
             break;
@@ -325,6 +330,8 @@ static inline bool lock_meet(Lockstep *l, uint32_t me, const Calls *calls)
         const RankGroup *h = &x->p->group[lock_instr(x)->group];
         if (h->n != g->n || memcmp(h->rank, g->rank, sizeof *g->rank * g->n) != 0)
             return false;
+        if (g->n < l->n)                             /* members call a group by one number */
+            assert_int_equal(lock_instr(x)->group, lock_instr(r)->group);
     }
     lock_collective(l, g, &calls[me].call[r->call]);
     for (uint32_t k = 0; k < g->n; k++) {

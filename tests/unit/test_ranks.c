@@ -53,7 +53,8 @@ static void open_subject(Subject *s, const char *name, const char *dtype, Way w)
     w.rules = w.rules ? w.rules : "bucket = 25 MB";
     read_model(s, name, dtype, &w);
     s->plan = (Plan){.mesh = {w.pp, w.dp, 1, 1, w.tp}, .schedule = w.pp > 1 && w.microbatches > 2 ? "gpipe" : "1f1b", .microbatches = w.microbatches, .bucket = 4000, .ndevices = s->n,
-                     .devices = NEWN(s->a, uint32_t, s->n), .rule = s->l.rules->rule, .nrule = s->l.rules->nrule};
+                     .devices = NEWN(s->a, uint32_t, s->n), .rule = s->l.rules->rule, .nrule = s->l.rules->nrule,
+                     .server = strstr(w.rules, "sync") != NULL};
     for (uint32_t i = 0; i < s->n; i++) {
         Status status = codegen(s->a, s->l.ds, s->l.graph, &s->plan, s->l.cluster, i, NULL, &s->program[i]);
         diags_flush(s->l.ds, stderr);
@@ -76,7 +77,7 @@ typedef struct Worker {
     Status   status;
     double   loss[STEPS], norm[STEPS];
     Arena   *a;
-    char   **piece; uint32_t npiece;  /* what it holds of each weight and moment: its name and place, then its bytes */
+    char   **piece; uint32_t npiece;  /* what it holds of each weight and moment that is not sharded: its name and place, then its bytes */
 } Worker;
 
 static Status train(Worker *m, Rank *r, const Data *d)
@@ -97,6 +98,8 @@ static void keep_states(Worker *m, const Rank *r)
         const State *s = &m->p->state[i];
         const TensorId id[] = {s->weight, s->moment[0], s->moment[1]};
         for (int k = 0; k < 3; k++) {
+            if (!has_tensor(id[k]))
+                continue;
             const Tensor *t = &m->p->tensor[id[k].i];
             Text x = text_new(m->a);
             text_add(&x, "%s:%d:", s->path, k);
@@ -236,6 +239,21 @@ static void same_states(const Outcome *x, const Outcome *y)
 
 static const char megatron[] = "split heads, ffn, vocab by tp", sequence[] = "split heads, ffn, vocab by tp; split seq by tp";
 
+static void layout(const char *name, const char *dtype, double allowed, Way w)
+{
+    Outcome one, x, y;
+    run_way(name, dtype, (Way){1, 1, 1, w.microbatches, NULL}, &one);
+    run_way(name, dtype, w, &x);
+    run_way(name, dtype, w, &y);
+    same_numbers(&x, &one, allowed);
+    same_numbers(&x, &y, 0);
+    assert_true(copies(&x) > 0 || w.dp * w.tp == 1);
+    same_states(&x, &y);
+    free_outcome(&one);
+    free_outcome(&x);
+    free_outcome(&y);
+}
+
 /* `every`: of the ways, each that many. */
 static void layouts(const char *name, const char *cut, const char *dtype, double allowed, size_t every)
 {
@@ -247,19 +265,8 @@ static void layouts(const char *name, const char *cut, const char *dtype, double
         {1, 1, 2, 2, sequence}, {1, 2, 2, 2, sequence}, {2, 1, 1, 1, two},      {2, 1, 1, 2, two},      {2, 1, 1, 4, two},
         {2, 2, 1, 2, two},      {2, 2, 2, 2, both},     {1, 1, 2, 2, "split seq by tp"},
     };
-    for (size_t i = every - 1; i < sizeof way / sizeof *way; i += every) {
-        Outcome one, x, y;
-        run_way(name, dtype, (Way){1, 1, 1, way[i].microbatches, NULL}, &one);
-        run_way(name, dtype, way[i], &x);
-        run_way(name, dtype, way[i], &y);
-        same_numbers(&x, &one, allowed);
-        same_numbers(&x, &y, 0);
-        assert_true(copies(&x) > 0 || way[i].dp * way[i].tp == 1);
-        same_states(&x, &y);
-        free_outcome(&one);
-        free_outcome(&x);
-        free_outcome(&y);
-    }
+    for (size_t i = every - 1; i < sizeof way / sizeof *way; i += every)
+        layout(name, dtype, allowed, way[i]);
 }
 
 static void gpt2_in_f64(void **state)
@@ -272,6 +279,17 @@ static void llama_in_f64(void **state)
 {
     (void)state;
     layouts("tiny_llama", "layer[1]", "f64", 1e-12, 1);
+}
+
+/* Moments in parts, and at a server. */
+static void states_elsewhere(void **unused)
+{
+    (void)unused;
+    layout("tiny_gpt2", "f64", 1e-12, (Way){1, 4, 1, 1, "shard optimizer by dp"});
+    layout("tiny_gpt2", "f64", 1e-12, (Way){2, 2, 2, 2, "split heads, ffn, vocab by tp; split seq by tp; stage before h[1]; shard optimizer by dp"});
+    layout("tiny_llama", "f32", 1e-5, (Way){1, 2, 2, 2, "split heads, ffn, vocab by tp; split seq by tp; shard optimizer by dp"});
+    layout("tiny_gpt2", "f64", 1e-12, (Way){2, 2, 1, 2, "stage before h[1]; sync = \"server\""});
+    layout("tiny_llama", "f32", 1e-5, (Way){1, 4, 1, 1, "sync = \"server\""});
 }
 
 static void both_in_f32(void **state)
@@ -305,6 +323,7 @@ static void another_plan_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32), cmocka_unit_test(another_plan_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32), cmocka_unit_test(states_elsewhere),
+                                       cmocka_unit_test(another_plan_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
