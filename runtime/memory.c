@@ -17,6 +17,40 @@ void memory_settle(void)
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_TOP_PAD, HEAP_ROOM);
+    mallopt(M_MXFAST, 0);
+}
+
+/* What glibc keeps apart by thread: blocks of up to LARGEST usable bytes, KEPT of a size. */
+enum { SMALLEST = 24, LARGEST = 1032, GRAIN = 16, KEPT = 7, SIZES = (LARGEST - SMALLEST) / GRAIN + 1 };
+
+static void fill_cache(void *ctx, int worker, int nworker)
+{
+    void *volatile block[SIZES][KEPT];               /* volatile, or compilers leave out what is freed unused */
+    (void)ctx, (void)worker, (void)nworker;
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t k = 0; k < KEPT; k++)
+            block[i][k] = malloc(SMALLEST + i * GRAIN);
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t k = 0; k < KEPT; k++)
+            free(block[i][k]);
+}
+
+/* glibc before 2.38 makes an aligned block out of a larger one and frees both ends.  A
+ * small end goes to the thread's cache, where it does not merge with the block when that
+ * is freed: the hole is too short for the next block of the same size, and the heap grows
+ * by one block after the other.  A full cache takes no ends. */
+void memory_fill_caches(Team *team)
+{
+    team_run(team, fill_cache, NULL);
+}
+
+/* While libraries were warmed, their buffers of two threads may have been alive one after
+ * the other; at some step they are at once.  What is free now was needed then, or is
+ * room: as much again, in one piece. */
+void memory_leave_room(void)
+{
+    void *volatile room = malloc(mallinfo2().fordblks);
+    free(room);
 }
 
 /* A sanitizer has a heap of its own, which mallinfo2() does not see: nothing is said of it. */

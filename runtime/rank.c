@@ -71,6 +71,7 @@ static Status find_kernels(Rank *r)
  * their buffers for these very shapes before step 0. */
 static Status warm(Rank *r)
 {
+    memory_fill_caches(r->team);
     r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
                       .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)

@@ -188,6 +188,13 @@ static Status load_resume(Run *r)
     return OK;
 }
 
+static Status open_log(Run *r)
+{
+    const RunOptions *o = r->o;
+    r->log.silent = !r->speaks;
+    return r->speaks ? log_open(r->arena, &r->log, o->log, o->resume != NULL, r->from.step, r->steps) : OK;
+}
+
 /* Memory, start values, the log: what a rank has for itself. */
 static Status open_rank(Run *r)
 {
@@ -202,8 +209,10 @@ static Status open_rank(Run *r)
     r->rank.step.step = 0;
     TRY(load_resume(r));
     reset_scratch(r);
-    r->log.silent = !r->speaks;
-    return r->speaks ? log_open(r->arena, &r->log, o->log, o->resume != NULL, r->from.step, r->steps) : OK;
+    TRY(open_log(r));
+    memory_fill_caches(r->rank.team);
+    memory_leave_room();
+    return OK;
 }
 
 static Status execute(Run *r)

@@ -67,6 +67,8 @@ Status run_forward(Run *);
 /* Let the heap grow in one piece and never shrink, so that what it holds at the end
  * is the most it held. */
 void memory_settle(void);
+/* Once all is made that lives through the run: room for what libraries take in a step. */
+void memory_leave_room(void);
 /* What memory the ranks hold, in one line of the rank that speaks. */
 Status memory_report(const Run *);
 

@@ -27,6 +27,12 @@ typedef struct Map {
 Status map_open(Map *, int64_t bytes);
 void   map_close(Map *);
 
+/* ---- memory.c: the heap ---- */
+
+/* Keep the freed buffers of libraries whole on all threads of a team: before the
+ * libraries are called, and again before steps that must not grow the heap. */
+void memory_fill_caches(Team *);
+
 /* ---- rank.c: a program bound to memory and kernels ---- */
 
 typedef struct Rank {

@@ -12,14 +12,20 @@
 
 #include <cmocka.h>
 
+#include "runtime/comm/world.h"
 #include "tests/unit/ranks.h"
 
 enum { WORDS = 10000 };               /* of a message that is not small */
 
+/* Seconds: longer than a loaded machine keeps a thread from running; and than all of a
+ * test takes on one. */
+#define PATIENCE 1.0
+#define BOUND 30
+
 typedef struct Fault {
     double      timeout;
     atomic_int  stop;                 /* the rank that is stuck may go */
-    atomic_int  begun, ended;         /* ranks that are about to wait; whose wait ended with ERR_COMM */
+    atomic_int  ended;                /* ranks whose wait ended with ERR_COMM */
 } Fault;
 
 static double seconds(void)
@@ -105,7 +111,7 @@ static int chain(Ranks *r, Arena *a, Endpoint *e)
 static void stuck_rank_is_blamed(void **state)
 {
     (void)state;
-    Fault f = {.timeout = 0.3};
+    Fault f = {.timeout = PATIENCE};
     Ranks r = {.n = 4, .part = 1 << 16, .ngroup = 1, .fn = chain, .ctx = &f};
     catch_stderr();
     double start = seconds();
@@ -113,7 +119,7 @@ static void stuck_rank_is_blamed(void **state)
     double took = seconds() - start;
     const char *text = caught();
     assert_int_equal(failed, 0);
-    assert_true(took >= 0.3 && took < 5);
+    assert_true(took >= PATIENCE && took < BOUND);
     assert_int_equal(count(text, "error:"), 1);
     assert_says(text, "error: rank 3 made no progress for ");
     assert_says(text, "while others waited for it, at instruction 43\n");
@@ -131,7 +137,7 @@ static int circle(Ranks *r, Arena *a, Endpoint *e)
 static void circle_is_found(void **state)
 {
     (void)state;
-    Fault f = {.timeout = 0.3};
+    Fault f = {.timeout = PATIENCE};
     Ranks r = {.n = 2, .part = 1 << 16, .ngroup = 1, .fn = circle, .ctx = &f};
     catch_stderr();
     int failed = run_threads(&r);
@@ -146,7 +152,7 @@ static int slow(Ranks *r, Arena *a, Endpoint *e)
 {
     Fault *f = r->ctx;
     endpoint_timeout(e, f->timeout);
-    for (int i = 0; e->rank == 1 && i < 15; i++) {
+    for (int i = 0; e->rank == 1 && i < 25; i++) {
         endpoint_progress(e, i);
         usleep(100000);
     }
@@ -156,7 +162,7 @@ static int slow(Ranks *r, Arena *a, Endpoint *e)
 static void slow_rank_is_waited_for(void **state)
 {
     (void)state;
-    Fault f = {.timeout = 0.7};
+    Fault f = {.timeout = 2};
     Ranks r = {.n = 3, .part = 1 << 16, .ngroup = 1, .fn = slow, .ctx = &f};
     assert_int_equal(run_threads(&r), 0);
 }
@@ -166,33 +172,31 @@ static void slow_rank_is_waited_for(void **state)
 /* The last rank gives up while the others wait, some of them long enough to sleep. */
 static int gives_up(Ranks *r, Arena *a, Endpoint *e)
 {
-    Fault *f = r->ctx;
     CommGroup *g = everybody(a, e);
     endpoint_progress(e, 7);
     if (e->rank == e->nrank - 1) {
-        while (atomic_load(&f->begun) < e->nrank - 1)
-            usleep(1000);
+        for (int rank = 0; rank < e->nrank - 1; rank++)
+            while (atomic_load(&world_progress(r->world, rank)->waits_for) != e->rank)
+                usleep(1000);
         usleep(200000);
         world_abort(r->world, e->rank, "cannot go on");
         world_abort(r->world, 0, "is not to blame");
         return 0;
     }
-    atomic_fetch_add(&f->begun, 1);
     return all_reduce(r, g) != ERR_COMM || all_reduce(r, g) != ERR_COMM;
 }
 
 static void abort_ends_all_waits(void **state)
 {
     (void)state;
-    Fault f = {.timeout = 0};
-    Ranks r = {.n = 4, .part = 1 << 16, .ngroup = 1, .fn = gives_up, .ctx = &f};
+    Ranks r = {.n = 4, .part = 1 << 16, .ngroup = 1, .fn = gives_up};
     catch_stderr();
     double start = seconds();
     int failed = run_threads(&r);
     double took = seconds() - start;
     const char *text = caught();
     assert_int_equal(failed, 0);
-    assert_true(took < 3);
+    assert_true(took < BOUND);
     assert_int_equal(count(text, "error:"), 1);
     assert_says(text, "error: rank 3 cannot go on, at instruction 7\n");
     assert_int_equal(count(text, "waits for rank 3 in all-reduce of group 0\n"), 3);
@@ -231,7 +235,7 @@ static void dead_process_ends_the_run(void **state)
     const char *text = caught();
     assert_int_equal(failed, 1);
     assert_int_equal(r.result[1], 128);
-    assert_true(took < 5);
+    assert_true(took < BOUND);
     assert_int_equal(count(text, "error:"), 1);
     assert_says(text, "error: rank 1 was killed by signal 9, at instruction 12\n");
 }
