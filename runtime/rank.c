@@ -163,6 +163,7 @@ void rank_init(Rank *r, uint64_t seed)
     r->step.seed = seed;
     for (uint32_t i = 0; i < r->program->nstate; i++) {
         const State *s = &r->program->state[i];
+        exchange_begin(r, -1);
         fill_tensor(r, s->weight, s, seed);
         if (has_tensor(s->master) && s->master.i != s->weight.i)
             fill_tensor(r, s->master, s, seed);

@@ -104,8 +104,8 @@ Status world_create(WorldFiles *, int nrank, const int64_t *part, uint32_t ngrou
 void   world_discard(WorldFiles *);   /* close them; maps stay */
 
 /* Map a world; one map serves all threads of a process.  Every page of the map is
- * touched, those of part `rank` first; a launcher, which sends nothing, gives -1 and
- * maps the control block alone. */
+ * touched, those of part `rank` first, which counts as progress of the rank; a launcher,
+ * which sends nothing, gives -1 and maps the control block alone. */
 Status world_map(Arena *, const WorldFiles *, int rank, World **);
 void   world_unmap(World *);
 int    world_nrank(const World *);

@@ -162,13 +162,18 @@ static Status map_file(int fd, int64_t bytes, void **at)
     return ERR_NOMEM;
 }
 
-/* Have pages made, and entered into this process's tables.  Peers may be at work in
- * them already, so nothing is changed. */
-static void touch(char *at, int64_t bytes)
+/* Have pages of a part made, and entered into this process's tables.  Peers may be at work
+ * in them already, so nothing is changed.  Small pages of a GiB take seconds, so each
+ * huge page's worth counts as progress of `rank`, which others may wait for. */
+static void touch(const World *w, int part, int rank)
 {
+    char *at = world_part(w, part);
     int64_t page = sysconf(_SC_PAGESIZE);
-    for (int64_t i = 0; i < bytes; i += page)
+    for (int64_t i = 0; i < w->header->part_bytes[part]; i += page) {
         atomic_fetch_or_explicit((atomic_uchar *)(at + i), 0, memory_order_relaxed);
+        if (i % HUGE_PAGE == 0)
+            atomic_fetch_add_explicit(&world_progress(w, rank)->begun, 1, memory_order_relaxed);
+    }
 }
 
 static void touch_parts(const World *w, int rank)
@@ -178,7 +183,7 @@ static void touch_parts(const World *w, int rank)
         if (h->part_bytes[i] >= HUGE_PAGE)
             (void)madvise(world_part(w, i), (size_t)round_up(h->part_bytes[i], HUGE_PAGE), MADV_HUGEPAGE);
     for (int i = 0; i < h->nrank; i++)
-        touch(world_part(w, (rank + i) % h->nrank), h->part_bytes[(rank + i) % h->nrank]);
+        touch(w, (rank + i) % h->nrank, rank);
 }
 
 Status world_map(Arena *a, const WorldFiles *f, int rank, World **out)

@@ -167,6 +167,20 @@ static void slow_rank_is_waited_for(void **state)
     assert_int_equal(run_threads(&r), 0);
 }
 
+/* Pages of a large part take longer to make than a rank is given for an instruction. */
+static void mapping_counts_as_progress(void **state)
+{
+    (void)state;
+    enum { PART = 5 << 20 };
+    Ranks r = {.n = 2, .part = PART, .ngroup = 1};
+    assert_int_equal(ranks_open(&r), OK);
+    assert_int_equal(world_map(r.arena, &r.files, 1, &r.world), OK);
+    assert_int_equal(atomic_load(&world_progress(r.world, 0)->begun), 0);
+    assert_true(atomic_load(&world_progress(r.world, 1)->begun) >= 2 * PART / (2 << 20));
+    assert_int_equal(world_instr(r.world, 1), -1);
+    ranks_close(&r);
+}
+
 /* ---- lost ranks ---- */
 
 /* The last rank gives up while the others wait, some of them long enough to sleep. */
@@ -293,7 +307,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stuck_rank_is_blamed),          cmocka_unit_test(circle_is_found),
-        cmocka_unit_test(slow_rank_is_waited_for),       cmocka_unit_test(abort_ends_all_waits),
+        cmocka_unit_test(slow_rank_is_waited_for),       cmocka_unit_test(mapping_counts_as_progress),
+        cmocka_unit_test(abort_ends_all_waits),
         cmocka_unit_test(dead_process_ends_the_run),     cmocka_unit_test(impossible_worlds_are_refused),
         cmocka_unit_test(worlds_that_do_not_fit_are_refused), cmocka_unit_test(other_files_are_refused),
     };
