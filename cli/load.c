@@ -312,6 +312,22 @@ Status load_rank(Loaded *l, const Plan *plan, const Programs *programs, uint32_t
     return s;
 }
 
+Status load_ranks(Loaded *l, const Plan *plan, const Programs *programs, const Program ***out)
+{
+    const Program **list = NEWN(l->ir, const Program *, plan->ndevices);
+    for (uint32_t i = 0; i < plan->ndevices; i++) {
+        Program *p;
+        TRY(load_rank(l, plan, programs, i, NULL, &p));
+        list[i] = p;
+    }
+    if (verify_ranks(l->graph, plan, list, stderr) > 0) {
+        fprintf(stderr, "codegen: the programs of the ranks do not go together\n");
+        abort();
+    }
+    *out = list;
+    return OK;
+}
+
 /* Texts of the command line are sources too, but no files: they have no resolved path. */
 void load_uses(const Loaded *l, FileUses *u)
 {

@@ -29,6 +29,8 @@ void   load_uses(const Loaded *, FileUses *);
 /* The program of one rank of the plan, lowered unless it is among those given; with a
  * dump it is lowered again, to be seen. */
 Status load_rank(Loaded *, const Plan *, const Programs *, uint32_t rank, const PassDump *, Program **);
+/* Those of all ranks, verified together; a violation is our bug and ends the process. */
+Status load_ranks(Loaded *, const Plan *, const Programs *, const Program ***);
 void   load_free(Loaded *);
 
 /* A file given by the user, or a bundled one of that name: the path to open. */

@@ -64,13 +64,9 @@ static Status check_ranks(const Args *args, uint32_t nranks)
 
 static Status start_ranks(Loaded *l, const Args *args, const Plan *plan, const Programs *programs, const RunOptions *o)
 {
-    const Program **list = NEWN(l->ir, const Program *, plan->ndevices);
+    const Program **list;
     const char *how = args_value(args, OPT_ranks);
-    for (uint32_t i = 0; i < plan->ndevices; i++) {
-        Program *p;
-        TRY(load_rank(l, plan, programs, i, NULL, &p));
-        list[i] = p;
-    }
+    TRY(load_ranks(l, plan, programs, &list));
     const Crew crew = {.program = list, .n = plan->ndevices, .hash = hash_of(list[0], args), .o = o};
     if (how && strcmp(how, "threads") == 0)
         return crew_as_threads(l->ir, &crew);
