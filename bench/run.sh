@@ -98,10 +98,12 @@ bench_ranks() {
     need_compiler
     make_plan one 1 1 64
     make_plan dp 2 1 64 --with 'mesh dp = 2'
+    make_plan dp_shard 2 1 64 --with 'mesh dp = 2; shard optimizer by dp'
     make_plan tp 2 1 64 --with "$split by tp"
     make_plan tp_seq 2 1 64 --with "$split, seq by tp"
     printf 'measuring: two ranks\n'
-    "$python" bench/ranks.py --prun $prun --one "$dir/one.plan" --plan "dp = 2=$dir/dp.plan" \
+    "$python" bench/ranks.py --prun $prun --one "$dir/one.plan" \
+        --plan "dp = 2=$dir/dp.plan" --plan "dp = 2: optimizer sharded=$dir/dp_shard.plan" \
         --plan "tp = 2: heads, ffn, vocab=$dir/tp.plan" --plan "tp = 2: heads, ffn, vocab, seq=$dir/tp_seq.plan" \
         --batch $batch --seq 64 --rounds "$rounds" --steps "$steps"
 }
