@@ -54,15 +54,15 @@ enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 
 /* ---- rows ---- */
 
-typedef enum Dimension { MODEL, PP, DP, TP, SEQ, MICRO, SCHEDULE, CLIP, EPS, RECOMPUTED, DIMENSIONS } Dimension;
-static const uint8_t values[DIMENSIONS] = {[MODEL] = FIXTURES, [PP] = 6, [DP] = 6, [TP] = 6, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 2, [EPS] = 2, [RECOMPUTED] = 2};
+typedef enum Dimension { MODEL, PP, DP, TP, SEQ, MICRO, SCHEDULE, CLIP, EPS, RECOMPUTED, SHARDED, DIMENSIONS } Dimension;
+static const uint8_t values[DIMENSIONS] = {[MODEL] = FIXTURES, [PP] = 6, [DP] = 6, [TP] = 6, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 2, [EPS] = 2, [RECOMPUTED] = 2, [SHARDED] = 2};
 
 typedef struct Row { uint8_t at[DIMENSIONS]; } Row;   /* numbers of values; degrees are those + 1 */
 
 static bool is_plan(const Row *r)
 {
     int ranks = (r->at[PP] + 1) * (r->at[DP] + 1) * (r->at[TP] + 1);
-    return ranks <= 8 && !(r->at[SEQ] && r->at[TP] == 0) && !(r->at[SCHEDULE] && r->at[PP] == 0);
+    return ranks <= 8 && !(r->at[SEQ] && r->at[TP] == 0) && !(r->at[SCHEDULE] && r->at[PP] == 0) && !(r->at[SHARDED] && r->at[DP] == 0);
 }
 
 static int64_t micro_of(const Row *r)
@@ -104,7 +104,7 @@ static Pin pin_of(Arena *a, const Row *r)
         text_add(&t, "stage before %s; ", cut_at(a, f, s * places / pp));
     if (tp > 1)
         text_add(&t, "split %sffn, vocab by tp; ", tp == 5 ? "" : "heads, ");
-    text_add(&t, "%s%s%s", r->at[SEQ] ? "split seq by tp; " : "", r->at[SCHEDULE] ? "schedule = \"gpipe\"; " : "",
+    text_add(&t, "%s%s%s%s", r->at[SHARDED] ? "shard optimizer by dp; " : "", r->at[SEQ] ? "split seq by tp; " : "", r->at[SCHEDULE] ? "schedule = \"gpipe\"; " : "",
              r->at[RECOMPUTED] ? arena_printf(a, "recompute %s full", f->block) : "");
     return (Pin){pp, r->at[DP] + 1, 1, tp, micro_of(r), t.s};
 }
@@ -269,6 +269,8 @@ static Row least(int d, uint8_t x, int e, uint8_t y)
         r.at[TP] = 1;
     if (r.at[SCHEDULE] && d != PP && e != PP)
         r.at[PP] = 1;
+    if (r.at[SHARDED] && d != DP && e != DP)
+        r.at[DP] = 1;
     return r;
 }
 
@@ -338,11 +340,13 @@ static void every_layout_of(uint8_t model)
                     r.at[SEQ] = (uint8_t)(rest % 2);
                     r.at[SCHEDULE] = (uint8_t)(rest / 2 % 2);
                     r.at[RECOMPUTED] = (uint8_t)(rest / 4 % 2);
+                    r.at[SHARDED] = 0;
                     r.at[MICRO] = (uint8_t)(rest / 8);
                     if (!is_plan(&r))
                         continue;
                     r.at[CLIP] = n % 2;
                     r.at[EPS] = n / 2 % 2;
+                    r.at[SHARDED] = r.at[DP] > 0 && n / 4 % 2;
                     check_row(&r, 3, n % 32 == 0, n % 8 == 0);
                     n++;
                 }
