@@ -9,7 +9,7 @@
 
 /* Untouched room at the heap's end: short-lived buffers of libraries find it there
  * instead of asking the system for more in the middle of a run. */
-enum { HEAP_ROOM = 8 << 20 };
+enum { HEAP_ROOM = 4 << 20 };
 
 void memory_settle(void)
 {
