@@ -106,6 +106,7 @@ static TensorId once(Lowering *lw, const char *path, const char *key, TensorId x
     for (uint32_t d = 0; d < lw->layout.grid.n; d++)
         here &= !(set >> d & 1) || grid_coordinate(&lw->layout.grid, lw->place, d) == 0;
     Tensor t = lw->p->tensor[x.i];
+    t.partial = set != 0;
     TensorId part = code_own(lw->p, t, CLASS_working);
     Instr in = instr_copy(lw->p, x, part);
     in.op = OP_scale;
@@ -461,6 +462,7 @@ static void place_total(Lowering *lw, TensorId loss)
     GridSet set = placement_on(&lw->layout.grid, lw->layout.value[lw->g->loss.i], PLACE_PARTIAL);
     if (set)
         sum_scalar(lw, loss, set);
+    lw->p->tensor[loss.i].partial = false;           /* summed where it lies */
     close_proc(lw->p, PROC_total, first);
 }
 

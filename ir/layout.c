@@ -310,7 +310,8 @@ static int64_t part_of(const Grid *g, Placement p, int axis, uint32_t rank, int6
 Tensor layout_tensor(const Layout *l, ValueId v, Placement p, uint32_t rank, int micro, int64_t count)
 {
     const Value *val = value_of(l->g, v);
-    Tensor t = {.path = val->path, .buffer = NO_BUFFER, .dtype = val->dtype == DT_bool ? DT_u8 : val->dtype, .rank = val->rank, .role = val->role};
+    Tensor t = {.path = val->path, .buffer = NO_BUFFER, .dtype = val->dtype == DT_bool ? DT_u8 : val->dtype, .rank = val->rank, .role = val->role,
+                .partial = placement_on(&l->grid, p, PLACE_PARTIAL) != 0};
     for (int x = 0; x < val->rank; x++) {
         int64_t n = dim_of(l->g, val->axis[x])->extent, pad = l->pad[val->axis[x].i], ways;
         int64_t index = part_of(&l->grid, p, x, rank, &ways);

@@ -75,6 +75,7 @@ typedef struct Tensor {
     uint8_t     rank;
     AxisPlace   axis[MAX_RANK];
     ValueRole   role;
+    bool        partial;              /* made as summands: the value is the sum over ranks of what they hold */
 } Tensor;
 
 /* When a result is added to what is there instead of replacing it. */

@@ -126,7 +126,7 @@ static void print_tensor(FILE *f, const Program *p, uint32_t i)
     fprintf(f, " dtype=%s role=%s axes=[", dtype_name(t->dtype), value_role_name(t->role));
     for (int x = 0; x < t->rank; x++)
         print_axis(f, &t->axis[x], x > 0);
-    fputs("]\n", f);
+    fprintf(f, "]%s\n", t->partial ? " partial=true" : "");
 }
 
 static void print_instr(FILE *f, const Program *p, uint32_t i)
@@ -327,6 +327,7 @@ static void read_tensor(Records *r, Program *p)
     t.at = record_int(r, "at", 0, MAX_MAP);
     t.dtype = (DType)record_word(r, "dtype", DTYPES, dtype_name_at);
     t.role = (ValueRole)record_word(r, "role", VALUE_ROLES, value_role_name);
+    t.partial = record_has(r, "partial") && record_bool(r, "partial");
     char *item[MAX_RANK];
     t.rank = (uint8_t)record_list(r, "axes", item, MAX_RANK);
     int64_t elements = 1;

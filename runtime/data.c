@@ -28,8 +28,10 @@ static const char *inputs_text(Arena *a, const Program *p)
     return s.s;
 }
 
-static bool is_read(const Program *p, TensorId input)
+bool data_reads(const Program *p, TensorId input)
 {
+    if (p->nranks <= 1)
+        return true;
     for (uint32_t i = 0; i < p->ninstr; i++)
         for (uint32_t k = 0; k < p->instr[i].narg; k++)
             if (has_tensor(p->instr[i].arg[k]) && p->tensor[p->instr[i].arg[k].i].buffer.i == p->tensor[input.i].buffer.i)
@@ -50,7 +52,7 @@ static Tensor part_of_sample(const Tensor *t)
 static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
 {
     const Tensor *t = &p->tensor[in->tensor.i];
-    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = p->nranks <= 1 || is_read(p, in->tensor)};
+    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = data_reads(p, in->tensor)};
     c->key = arena_printf(a, "data:%s", in->name);
     if (t->rank == 0 || t->axis[0].global != p->batch) {
         fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),

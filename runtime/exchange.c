@@ -178,6 +178,13 @@ Status rank_agree(const Rank *r, int64_t *v, int n, ReduceOp op)
     return r->end ? r->end->comm->all_reduce(r->all, v, v, n, DT_i64, op) : OK;
 }
 
+Status rank_outcome(const Rank *r, Status mine)
+{
+    int64_t worst = mine;
+    TRY(rank_agree(r, &worst, 1, REDUCE_MAX));
+    return (Status)worst;
+}
+
 /* What each rank tells all others before anything else. */
 typedef struct Hello { int64_t hash, reports, kind[MOST_KINDS]; } Hello;
 enum { HELLO_WORDS = sizeof(Hello) / sizeof(int64_t) };

@@ -52,17 +52,6 @@ static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *o
     return ERR_REJECT;
 }
 
-/* What ranks cannot do yet. */
-static Status check_ranks(const Program *p, const RunOptions *o)
-{
-    const char *what = o->save ? "--save" : o->resume ? "--resume" : o->ndump ? "--dump" : NULL;
-    if (p->nranks == 1 || !what)
-        return OK;
-    fprintf(stderr, "error: %s: this version reads and writes the tensors of one rank, and the plan has %u; leave it away, or plan one device\n",
-            what, p->nranks);
-    return ERR_REJECT;
-}
-
 /* ---- data and files ---- */
 
 /* A resumed run goes on with its own seed. */
@@ -74,6 +63,8 @@ static Status find_resume(Run *r)
     if (!o->resume)
         return OK;
     TRY(checkpoint_find(r->arena, o->resume, at, &r->folder));
+    if (r->speaks && r->folder != o->resume)
+        checkpoint_ignored(r->arena, o->resume, at->step);
     if (!run_trains(r->program)) {             /* the weights alone are wanted */
         at->step = at->samples = 0;
         return OK;
@@ -97,20 +88,27 @@ static Status open_data(Run *r)
     return run_plan_evaluation(r);
 }
 
+/* One rank holds the lock for all. */
+static Status claim_folder(Run *r)
+{
+    const RunOptions *o = r->o;
+    if (!o->save)
+        return OK;
+    if (r->program->rank == 0)
+        TRY(checkpoint_lock(r->arena, o->save, &r->lock));
+    return checkpoint_claim(r->arena, o->save, o->resume);
+}
+
 Status run_prepare(Run *r)
 {
     const RunOptions *o = r->o;
     TRY(check_options(r->program, o));
-    TRY(check_ranks(r->program, o));
     TRY(apply_settings(r->program, o, &r->optimizer));
     if (o->trace)
         TRY(folder_writable(r->arena, o->trace));
     if (r->speaks)                                   /* where there are many ranks: before they start */
         TRY(run_check_files(r));
-    if (o->save) {
-        TRY(checkpoint_lock(r->arena, o->save, &r->lock));
-        TRY(checkpoint_claim(r->arena, o->save, o->resume));
-    }
+    TRY(claim_folder(r));
     TRY(find_resume(r));
     TRY(open_data(r));
     return run_decide_steps(r);

@@ -5,6 +5,7 @@
 
 #include "runtime/guard.h"
 #include "runtime/ranks.h"
+#include "runtime/states.h"
 
 /* ---- binding ---- */
 
@@ -104,7 +105,8 @@ static Status open_parts(Rank *r, const Peers *peers)
     for (uint32_t i = 0; i < r->program->ninstr; i++)
         bind_instr(r, i);
     guard_open(r);
-    return warm(r);
+    TRY(warm(r));
+    return states_open(r);
 }
 
 Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peers)
@@ -194,20 +196,17 @@ static KCall call_on(const Rank *r, uint32_t i, const Call *call)
     return c;
 }
 
-/* Copy a watched value that was just made into its global tensor;
- * micro-batches follow each other along the batch axis, which is the first. */
+/* Copy what was just made and is watched. */
 static void copy_watched(const Rank *r, const KCall *c)
 {
     for (uint32_t k = 0; k < c->in->nout; k++)
         for (uint32_t w = 0; w < r->nwatch; w++) {
             const Watch *watch = &r->watch[w];
             bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
-            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || (added_to && !watch->sum))
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || added_to)
                 continue;
-            const Tensor *t = c->outt[k];
-            int64_t bytes = tensor_bytes(t);
-            bool cut = t->rank > 0 && t->axis[0].per_micro > 0;
-            memcpy(watch->to + (cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
+            int64_t bytes = tensor_bytes(c->outt[k]);
+            memcpy(watch->to + (watch->cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
         }
 }
 

@@ -34,6 +34,9 @@ Status exchange_settle(const Rank *, const Proc *);
 /* Element by element over all ranks, the same everywhere; nothing for a rank that is
  * alone.  n <= 16. */
 Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);
+/* What came of something that ranks did, each on its own: OK when it went well for all.  A
+ * rank that failed has said why. */
+Status rank_outcome(const Rank *, Status mine);
 /* An instruction begins, or, instr = -1, other work that is none: the rank is alive. */
 void   exchange_begin(const Rank *, int64_t instr);
 /* Nanoseconds of the slowest instruction so far, and how long a peer may take where that

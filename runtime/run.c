@@ -45,8 +45,8 @@ static void (*find_mark(void))(int64_t)
 /* Room for the names, headers and lists of one save. */
 static void reset_scratch(Run *r)
 {
-    enum { BASE = 64 << 10, PER_STATE = 4 << 10 };
-    arena_reset(r->scratch, BASE + (size_t)r->program->nstate * PER_STATE);
+    enum { BASE = 128 << 10, PER_TENSOR = 2 << 10 };
+    arena_reset(r->scratch, BASE + (size_t)(r->rank.weights.n + r->rank.moments.n) * PER_TENSOR);
 }
 
 static Status save(Run *r)
@@ -54,6 +54,7 @@ static Status save(Run *r)
     Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model,
                    .data = r->train};
     Status s = checkpoint_save(r->scratch, &r->rank, r->o->save, (int)r->o->keep, &at);
+    r->alike = s != OK;
     reset_scratch(r);
     return s;
 }
@@ -62,7 +63,8 @@ Status run_dump(Run *r, int64_t step, int64_t first, int64_t rows)
 {
     if (r->o->ndump == 0)
         return OK;
-    Status s = dump_write(r->scratch, &r->rank, r->train, r->o->dump, r->o->ndump, step, first, rows);
+    Status s = dump_write(r->scratch, &r->rank, r->train, r->dump, r->o->ndump, step, first, rows);
+    r->alike = s != OK;
     reset_scratch(r);
     return s;
 }
@@ -178,7 +180,9 @@ static Status load_resume(Run *r)
 {
     if (!r->folder)
         return OK;
-    TRY(checkpoint_load(r->arena, &r->rank, r->folder, r->train));
+    Status s = checkpoint_load(r->arena, &r->rank, r->folder, r->train);
+    r->alike = s != OK;
+    TRY(s);
     r->rank.step.step = r->from.step;
     r->samples = r->from.samples;
     if (run_trains(r->program))
@@ -195,6 +199,18 @@ static Status open_log(Run *r)
     return r->speaks ? log_open(r->arena, &r->log, o->log, o->resume != NULL, r->from.step, r->steps) : OK;
 }
 
+/* The options are those of all ranks; what is found for them is each one's. */
+static Status prepare_dumps(Run *r)
+{
+    const RunOptions *o = r->o;
+    r->dump = NEWN(r->arena, DumpSpec, o->ndump + 1);
+    for (uint32_t i = 0; i < o->ndump; i++)
+        r->dump[i] = o->dump[i];
+    Status s = dump_prepare(r->arena, &r->rank, r->dump, o->ndump, r->from.step, r->steps);
+    r->alike = s != OK;
+    return s;
+}
+
 /* Memory, start values, the log: what a rank has for itself. */
 static Status open_rank(Run *r)
 {
@@ -204,7 +220,7 @@ static Status open_rank(Run *r)
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->speaks = rank_reports(&r->rank);
-    TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump, r->from.step, r->steps));
+    TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
     TRY(load_resume(r));

@@ -14,6 +14,7 @@ typedef struct Run {
     Optimizer         optimizer;      /* the program's, with --set applied */
     Rank              rank;
     Data             *train, *eval;   /* NULL: none */
+    DumpSpec         *dump;           /* those of the options, prepared */
     Log               log;
     int64_t           steps;          /* optimizer steps in all; without a loss, batches */
     int64_t           samples;        /* of the training stream consumed */

@@ -144,4 +144,3 @@ check "a trace destroys no input" 'refused 2 "would overwrite" "$PRUN" one.plan 
 
 check "--ranks and --timeout need many ranks" 'refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --ranks threads && refused 2 "has no effect on a plan of one rank" "$PRUN" one.plan --data t.txt --timeout 3 &&
     refused 2 "expected '"'processes' or 'threads'"'" "$PRUN" "$four" --data t.txt --ranks rank && refused 2 "expected a number of seconds from 0.1" "$PRUN" "$four" --data t.txt --timeout 0'
-check "what ranks cannot do yet is refused by name" 'refused 1 "error: --save: " "$PRUN" "$four" --data t.txt --save d && refused 1 "error: --dump: " "$PRUN" "$four" --data t.txt --dump weights@0=w'

@@ -352,7 +352,7 @@ static void mask_of(const char *path, int threads, int microbatches, uint64_t se
     set_input(&s, "label", label, sizeof label);
     s.rank.step.step = step;
     train(&s);
-    memcpy(out, dump.item[0].copy, sizeof(float) * A07_ELEMENTS);
+    memcpy(out, dump.list.tensor[0].part.data, sizeof(float) * A07_ELEMENTS);
     close_subject(&s);
 }
 
