@@ -7,6 +7,7 @@
 #   release   gcc, optimised: what is installed
 #   asan      gcc with address and undefined-behaviour sanitizers: what tests run
 #   clang     clang, optimised: the goldens run on it too
+#   tsan      gcc with the thread sanitizer: some tests of ranks that are threads
 
 # ---- settings a user may give on the command line ----
 
@@ -32,14 +33,17 @@ VARIANTS  = release asan clang
 CC_release = gcc
 CC_asan    = gcc
 CC_clang   = clang
+CC_tsan    = gcc
 
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_release  = -O2 -g1
 OPT_asan     = -O1 -g1 $(SANITIZE)
 OPT_clang    = -O2 -g1
+OPT_tsan     = -O1 -g1 -fsanitize=thread
 KOPT_release = -O3 -g1 -DNDEBUG
 KOPT_asan    = -O1 -g1 $(SANITIZE)
 KOPT_clang   = -O3 -g1 -DNDEBUG
+KOPT_tsan    = $(OPT_tsan)
 LINK_asan    = $(SANITIZE)
 
 # Each file of kernels/cpu is built once per level of the instruction set, with
@@ -63,7 +67,7 @@ UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
 FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
 HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
 TOOL_C     = $(call sources,tests/tools)
-BENCH_C    = $(call sources,bench bench/text)
+BENCH_C    = $(filter-out bench/peer_mpi.c,$(call sources,bench bench/text))
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
 
 # Use all cores unless the caller chose a number of jobs.
@@ -157,7 +161,7 @@ build/$(1)/obj/%.$(2).o: %.c Makefile | $$(SETUP)
 	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(STRICT) $$(KOPT_$(1)) -march=x86-64-$(2) -DISA=$(2) -c $$< -o $$@
 endef
 
-$(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))
+$(foreach v,$(VARIANTS) tsan,$(eval $(call variant_rules,$(v))))
 
 # ---- test programs (asan) and helpers of the benchmarks (release) ----
 
@@ -168,6 +172,13 @@ build/asan/libtests.a: $(patsubst %.c,build/asan/obj/%.o,$(HELPER_C))
 build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/libexecutor.a build/asan/libcompiler.a
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
+# Tests of threads that communicate, with the thread sanitizer: only what they need is built.
+TSAN_C     = $(call sources,base runtime/comm) $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
+TSAN_TESTS = $(addprefix build/tsan/tests/unit/,test_comm test_comm_faults)
+build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_tsan) -fsanitize=thread -o $@ $^ -lcmocka -lpthread
 
 # What tests preload into the release build, to watch it or to make its calls fail.
 PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
@@ -180,9 +191,14 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_release) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
+# The peer of the collectives needs MPI, which only `make bench` installs.
+build/release/bench/peer_mpi: bench/peer_mpi.c bench/comm_loop.h Makefile | bench-setup
+	@mkdir -p $(@D)
+	$(call say,mpicc,$@)OMPI_CC=$(CC_release) mpicc -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -o $@ $<
+
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS) $(PRELOADS)
+test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
@@ -203,12 +219,12 @@ check-all: test-programs
 update: test-programs
 	@UPDATE=1 tests/run.sh golden/
 
-bench: release bench-tools bench-setup
+bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
 
-# The peer that is measured: PyTorch in a virtual environment below build/.
+# The peers that are measured: Open MPI, and PyTorch in a virtual environment below build/.
 bench-setup: setup
-	@.ci/setup python3-venv
+	@.ci/setup python3-venv openmpi-bin libopenmpi-dev
 	@bench/setup_torch.sh build/venv
 
 # Checkers that find more than the compilers' warnings, where they are installed.
@@ -240,6 +256,6 @@ help:
 #: make check      set up, build with sanitizers, run the tests
 #: make check-all  the same with the slow tests
 #: make update     rewrite the golden files (read the diff before you commit it)
-#: make bench      measure against PyTorch
+#: make bench      measure against PyTorch and Open MPI
 #: make install    PREFIX=/usr/local DESTDIR=
 #: make lint       cppcheck and shellcheck

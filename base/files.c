@@ -114,7 +114,7 @@ static void create_temporary(Arena *a, Writer *w)
     errno = EEXIST;
     for (int k = 0; k < TRIES && w->fd < 0 && errno == EEXIST; k++) {
         w->temporary = arena_printf(a, "%s/.%.*s.%ld.%d.tmp", w->folder, NAME, name, (long)getpid(), k);
-        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
 }
 
@@ -146,12 +146,20 @@ Status writer_open(Arena *a, Writer *w, const char *path)
     return w->fd < 0 ? complain("create", w->shown, errno) : OK;
 }
 
-void writer_put(Writer *w, const void *data, size_t bytes)
+Status writer_join(Writer *w, const char *path, const char *temporary)
+{
+    *w = (Writer){.shown = path, .temporary = temporary, .in_place = true, .fd = open(temporary, O_RDWR | O_CLOEXEC)};
+    return w->fd < 0 ? complain("open", temporary, errno) : OK;
+}
+
+static const off_t NO_PLACE = -1;
+
+/* Write all, at a place or where the file is at. */
+static void put(Writer *w, const char *p, size_t bytes, off_t at)
 {
     w->bytes += bytes;
-    const char *p = data;
     while (bytes && !w->error) {
-        ssize_t n = write(w->fd, p, bytes);
+        ssize_t n = at == NO_PLACE ? write(w->fd, p, bytes) : pwrite(w->fd, p, bytes, at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -160,7 +168,56 @@ void writer_put(Writer *w, const void *data, size_t bytes)
         }
         p += n;
         bytes -= (size_t)n;
+        at += at == NO_PLACE ? 0 : n;
     }
+}
+
+void writer_put(Writer *w, const void *data, size_t bytes)
+{
+    put(w, data, bytes, NO_PLACE);
+}
+
+void writer_put_at(Writer *w, const void *data, size_t bytes, uint64_t at)
+{
+    put(w, data, bytes, (off_t)at);
+}
+
+void writer_get(Writer *w, void *data, size_t bytes, uint64_t at)
+{
+    for (char *p = data; bytes && !w->error;) {
+        errno = 0;
+        ssize_t n = pread(w->fd, p, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            note_failure(w, "read back");
+            return;
+        }
+        p += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+}
+
+void writer_sync(Writer *w)
+{
+    if (!w->error && fdatasync(w->fd) != 0)
+        note_failure(w, "sync");
+}
+
+Status writer_status(const Writer *w)
+{
+    if (!w->error)
+        return OK;
+    fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->shown, (unsigned long long)w->bytes, strerror(w->error));
+    return ERR_IO;
+}
+
+void writer_discard(Writer *w)
+{
+    close(w->fd);
+    if (!w->in_place)
+        unlink(w->temporary);
 }
 
 Status folder_sync(const char *path)
@@ -184,9 +241,7 @@ Status writer_close(Writer *w)
     if (w->error) {
         if (!w->in_place)
             unlink(w->temporary);
-        fprintf(stderr, "error: cannot %s '%s' (%llu bytes): %s\n", w->failed, w->shown, (unsigned long long)w->bytes,
-                strerror(w->error));
-        return ERR_IO;
+        return writer_status(w);
     }
     return w->in_place ? OK : folder_sync(w->folder);
 }

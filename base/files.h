@@ -28,7 +28,15 @@ typedef struct Writer {
 } Writer;
 Status writer_open(Arena *, Writer *, const char *path);
 void   writer_put(Writer *, const void *, size_t bytes);
+/* At a place of a file that is no device or pipe; and back from there. */
+void   writer_put_at(Writer *, const void *, size_t bytes, uint64_t at);
+void   writer_get(Writer *, void *, size_t bytes, uint64_t at);
+void   writer_sync(Writer *);         /* make durable what was put so far */
+/* Put into another Writer's file, known by its `temporary`: who joined only closes it. */
+Status writer_join(Writer *, const char *path, const char *temporary);
+Status writer_status(const Writer *); /* reports the first failure */
 Status writer_close(Writer *);
+void   writer_discard(Writer *);      /* instead of closing: nothing is left of the file */
 /* Whether a folder's entry is what a Writer of the file `of` left when it was killed. */
 bool   writer_left(const char *entry, const char *of);
 

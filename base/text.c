@@ -77,6 +77,16 @@ const char *text_bytes(Arena *a, int64_t bytes)
     return text_si(a, (double)bytes, "B");
 }
 
+const char *text_divisors(Arena *a, int64_t n)
+{
+    Text t = text_new(a);
+    int seen = 0;
+    for (int64_t i = 2; i <= n && seen < 6; i++)
+        if (n % i == 0 && ++seen)
+            text_add(&t, "%s%lld", seen > 1 ? ", " : "", (long long)i);
+    return t.s;
+}
+
 uint32_t fnv1a(const char *s)
 {
     uint32_t h = 2166136261u;

@@ -25,6 +25,9 @@ const char *text_bytes(Arena *, int64_t bytes);
 /* "191.6 GFLOP": decimal units; `unit` is appended to the prefix. */
 const char *text_si(Arena *, double value, const char *unit);
 
+/* "2, 4, 8": the divisors of n above 1, the first six of them. */
+const char *text_divisors(Arena *, int64_t n);
+
 /* FNV-1a, 32 bits: the key of an op's random numbers (DESIGN: random numbers). */
 uint32_t fnv1a(const char *s);
 

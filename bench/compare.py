@@ -10,6 +10,7 @@ medians are over all rounds. `table` prints the ratios and fails where one is
 below its bar.
 """
 import argparse
+import collections
 import json
 import os
 import statistics
@@ -27,11 +28,11 @@ PER_STEP = {"attn": 4 * 12, "mlp": 12, "head": 1}
 
 
 class Torch:
-    """A warm PyTorch process that runs one step for each line it is sent."""
+    """A warm PyTorch process that runs one step for each line it is sent; `script` is peer_torch.py or takes its options."""
 
-    def __init__(self, args, mode):
+    def __init__(self, script, args, mode):
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "peer_torch.py"), "--serve", "--batch", str(args.batch),
+            [sys.executable, os.path.join(HERE, script), "--serve", "--batch", str(args.batch),
              "--seq", str(args.seq), "--threads", str(args.threads), "--mode", mode],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.read()                 # it is warm
@@ -58,23 +59,29 @@ class Torch:
         return summary
 
 
-def prun_steps(args, count):
-    """(wall seconds of each step after the warm-up, processor seconds of the process, its largest resident set in MB)"""
+PrunSteps = collections.namedtuple("PrunSteps", (
+    "seconds",      # of the wall, of each step after the warm-up
+    "cpu",          # processor seconds, of all processes and steps
+    "resident",     # MB, of the largest process at its largest
+    "losses"))      # of all steps
+
+
+def prun_steps(prun, plan, count, *options):
     with tempfile.TemporaryDirectory() as folder:
         log, errors = os.path.join(folder, "log"), os.path.join(folder, "errors")
         with open(errors, "w") as e:
-            p = subprocess.Popen([args.prun, args.plan, "--data", "random", "--steps", str(WARMUP + count), "--log", log],
+            p = subprocess.Popen([prun, plan, "--data", "random", "--steps", str(WARMUP + count), "--log", log, *options],
                                  stdout=subprocess.DEVNULL, stderr=e)
             _, status, usage = os.wait4(p.pid, 0)
             p.returncode = os.waitstatus_to_exitcode(status)
         if p.returncode != 0:
-            sys.exit("compare: %s failed with status %d:\n%s" % (args.prun, p.returncode, open(errors).read()))
+            sys.exit("compare: %s failed with status %d:\n%s" % (prun, p.returncode, open(errors).read()))
         with open(log) as f:
-            records = [json.loads(line) for line in f]
-    seconds = [r["seconds"] for r in records if "step" in r and "seconds" in r][WARMUP:]
+            records = [r for r in map(json.loads, f) if "step" in r and "seconds" in r]
+    seconds = [r["seconds"] for r in records][WARMUP:]
     if len(seconds) != count:
-        sys.exit("compare: the log of %s has %d timed steps, expected %d" % (args.prun, len(seconds), count))
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        sys.exit("compare: the log of %s has %d timed steps, expected %d" % (prun, len(seconds), count))
+    return PrunSteps(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, [r["loss"] for r in records])
 
 
 def machine_busy():
@@ -86,20 +93,21 @@ def machine_busy():
 
 def measure(args):
     """prun and PyTorch, eager and compiled, in turns; the faster PyTorch is the peer."""
-    peers = {mode: Torch(args, mode) for mode in args.modes.split(",")}
+    peers = {mode: Torch("peer_torch.py", args, mode) for mode in args.modes.split(",")}
     ours, theirs, used, rss = [], {mode: [] for mode in peers}, 0.0, 0.0
     start, busy = time.monotonic(), machine_busy()
     for turn in range(args.rounds):
         order = ["prun"] + list(peers)
         for who in order if turn % 2 == 0 else order[::-1]:
             if who == "prun":
-                seconds, cpu, resident = prun_steps(args, args.steps)
-                ours += seconds
-                rss = max(rss, resident)
+                turn_of_ours = prun_steps(args.prun, args.plan, args.steps)
+                ours += turn_of_ours.seconds
+                used += turn_of_ours.cpu
+                rss = max(rss, turn_of_ours.resident)
             else:
                 seconds, cpu = peers[who].steps(args.steps)
                 theirs[who] += seconds
-            used += cpu
+                used += cpu
     others = (machine_busy() - busy - used) / (time.monotonic() - start)
     medians = {mode: statistics.median(all_of) for mode, all_of in theirs.items()}
     best = min(medians, key=medians.get)
@@ -117,17 +125,21 @@ def read_lines(path):
         return [json.loads(line) for line in f]
 
 
+def print_peer(summary, *more):
+    """Version and settings of a PyTorch process, from its summary; `more`: names of further settings in it."""
+    print("peer: PyTorch %s (%s)" % (summary["version"], "; ".join(summary["libraries"])))
+    print("      %s; %s" % (", ".join("%s %s" % (k, summary[k]) for k in ("attention", "head", "optimizer") + more),
+                           " ".join("%s=%s" % kv for kv in sorted(summary["environment"].items()))))
+
+
 def step_table(path):
     """True when every ratio reaches the bar."""
     rows = read_lines(path)
     if not rows:
         sys.exit("compare: %s has no result" % path)
-    peer = rows[0]["torch"]
     print("\nOne training step, GPT-2 124M, f32, median of %d steps in %d turns" % (
         rows[0]["rounds"] * rows[0]["steps"], rows[0]["rounds"]))
-    print("peer: PyTorch %s (%s)" % (peer["version"], "; ".join(peer["libraries"])))
-    print("      %s; %s" % (", ".join("%s %s" % (k, peer[k]) for k in ("attention", "head", "optimizer")),
-                           " ".join("%s=%s" % kv for kv in sorted(peer["environment"].items()))))
+    print_peer(rows[0]["torch"])
     print("\n%5s %5s %7s | %9s %9s %8s | %9s %9s %8s | %6s %6s | %s" % (
         "batch", "seq", "threads", "prun s", "tokens/s", "MB", "torch s", "tokens/s", "MB", "ratio", "goal", "others  torch mode"))
     good = True

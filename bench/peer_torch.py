@@ -32,8 +32,8 @@ ALLOCATORS = {
 CLEARED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_PRELOAD", "OMP_PROC_BIND", "KMP_AFFINITY", "KMP_BLOCKTIME")
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def parser(description):
+    p = argparse.ArgumentParser(description=description)
     p.add_argument("--batch", type=int, default=4, help="sequences a step")
     p.add_argument("--seq", type=int, default=64, help="tokens a sequence")
     p.add_argument("--threads", type=int, default=1)
@@ -52,7 +52,7 @@ def arguments():
     p.add_argument("--vocab", type=int, default=50257)
     p.add_argument("--serve", action="store_true",
                    help="after warm-up, time one step for each line read from standard input (for interleaved runs)")
-    return p.parse_args()
+    return p
 
 
 def restart_with_settings(args):
@@ -114,8 +114,13 @@ def build(args):
     return Gpt2()
 
 
-def make_step(args):
-    """Returns (step function giving the loss, number of parameters)."""
+def compiled(args, model):
+    import torch
+    return torch.compile(model) if args.mode == "compile" else model
+
+
+def make_step(args, prepare=compiled):
+    """Returns (step function giving the loss, number of parameters); `prepare` makes of a model what is called."""
     import torch
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
@@ -125,7 +130,7 @@ def make_step(args):
               dict(params=[p for p in params if p.dim() < 2], weight_decay=0.0)]
     how = {"fused": True} if args.optimizer == "fused" else {"foreach": True}
     optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, **how)
-    forward = torch.compile(model) if args.mode == "compile" else model
+    forward = prepare(args, model)
 
     def step():
         tokens = torch.randint(0, args.vocab, (args.batch, args.seq + 1))
@@ -165,19 +170,17 @@ def settings(args):
                 environment={k: os.environ[k] for k in shown if k in os.environ}, libraries=libraries)
 
 
-def main():
-    args = arguments()
-    restart_with_settings(args)
+def report(args, parameters, one, **more):
+    """Warm up; time steps, each a call of `one` giving what timed() gives; print the lines."""
     import torch
-    step, parameters = make_step(args)
     for _ in range(args.warmup):
-        step()
+        one()
     seconds, cpu_seconds = [], []
     ticks = sys.stdin if args.serve else range(args.steps)
     if args.serve:
         emit(ready=True)
     for i, _ in enumerate(ticks):
-        wall, cpu, loss = timed(step)
+        wall, cpu, loss = one()
         seconds.append(wall)
         cpu_seconds.append(cpu)
         emit(step=i, seconds=round(wall, 6), cpu_seconds=round(cpu, 6), loss=round(loss, 4))
@@ -186,7 +189,14 @@ def main():
          parameters=parameters, median_seconds=round(median, 6), best_seconds=round(min(seconds, default=median), 6),
          median_cpu_seconds=round(statistics.median(cpu_seconds), 6) if cpu_seconds else None,
          tokens_per_s=round(args.batch * args.seq / median, 1), gflops=round(matmul_flops(args, parameters) / median / 1e9, 1),
-         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1), **settings(args))
+         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1), **settings(args), **more)
+
+
+def main():
+    args = parser(__doc__.split("\n")[0]).parse_args()
+    restart_with_settings(args)
+    step, parameters = make_step(args)
+    report(args, parameters, lambda: timed(step))
 
 
 if __name__ == "__main__":

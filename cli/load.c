@@ -269,17 +269,23 @@ static Status load_parts(Loaded *l, const Args *args)
     return check_cluster(l, args);
 }
 
+static void flush(Loaded *l)
+{
+    if (!l->errors_only || l->ds->errors > 0)
+        diags_flush(l->ds, stderr);
+}
+
 Status load_model(Loaded *l, const Args *args)
 {
-    *l = (Loaded){.input = arena_new("input"), .ir = arena_new("graph")};
+    *l = (Loaded){.input = arena_new("input"), .ir = arena_new("graph"), .errors_only = args->errors_only};
     l->sources = sources_new(l->input);
     l->ds = diags_new(l->sources);
     Status s = load_parts(l, args);
-    diags_flush(l->ds, stderr);
+    flush(l);
     return s;
 }
 
-Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Program **program)
+Status load_plan(Loaded *l, bool closed, Plan **plan, Programs *programs)
 {
     if (!l->cluster) {
         fprintf(stderr, "error: no cluster: name one with -c\n"
@@ -289,11 +295,37 @@ Status load_plan(Loaded *l, bool closed, const PassDump *dump, Plan **plan, Prog
     graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
-    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed, .dump = dump,
+    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
-    Status s = planner_choose(l->ir, l->ds, &request, plan, program);
-    diags_flush(l->ds, stderr);
+    Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
+    flush(l);
     return s;
+}
+
+Status load_rank(Loaded *l, const Plan *plan, const Programs *programs, uint32_t rank, const PassDump *dump, Program **out)
+{
+    *out = programs->rank[rank];
+    if (*out && !dump)
+        return OK;
+    Status s = codegen(l->ir, l->ds, l->graph, plan, l->cluster, rank, dump, out);
+    flush(l);
+    return s;
+}
+
+Status load_ranks(Loaded *l, const Plan *plan, const Programs *programs, const Program ***out)
+{
+    const Program **list = NEWN(l->ir, const Program *, plan->ndevices);
+    for (uint32_t i = 0; i < plan->ndevices; i++) {
+        Program *p;
+        TRY(load_rank(l, plan, programs, i, NULL, &p));
+        list[i] = p;
+    }
+    if (verify_ranks(l->graph, plan, list, stderr) > 0) {
+        fprintf(stderr, "codegen: the programs of the ranks do not go together\n");
+        abort();
+    }
+    *out = list;
+    return OK;
 }
 
 /* Texts of the command line are sources too, but no files: they have no resolved path. */

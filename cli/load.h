@@ -17,14 +17,20 @@ typedef struct Loaded {
     Graph   *graph;                   /* forward only until load_plan() */
     Cluster *cluster;                 /* NULL: none named and none in the files */
     Rules   *rules;                   /* of the files and of --with */
+    bool     errors_only;             /* warnings are another process's to print */
 } Loaded;
 
 /* Parse and elaborate.  Diagnostics have been printed when this fails. */
 Status load_model(Loaded *, const Args *);
-/* Differentiate, choose a plan, lower it.  `closed`: nothing may be open. */
-Status load_plan(Loaded *, bool closed, const PassDump *, Plan **, Program **);
+/* Differentiate and choose a plan.  `closed`: nothing may be open. */
+Status load_plan(Loaded *, bool closed, Plan **, Programs *);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
+/* The program of one rank of the plan, lowered unless it is among those given; with a
+ * dump it is lowered again, to be seen. */
+Status load_rank(Loaded *, const Plan *, const Programs *, uint32_t rank, const PassDump *, Program **);
+/* Those of all ranks, verified together; a violation is our bug and ends the process. */
+Status load_ranks(Loaded *, const Plan *, const Programs *, const Program ***);
 void   load_free(Loaded *);
 
 /* A file given by the user, or a bundled one of that name: the path to open. */

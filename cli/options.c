@@ -159,7 +159,7 @@ static Status too_many(ProgramName p, const Args *out, uint32_t most)
 
 Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
 {
-    *out = (Args){.command = COMMANDS};
+    *out = (Args){.argv = argv, .command = COMMANDS};
     bool options_end = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];

@@ -29,10 +29,12 @@ typedef struct OptionValue { OptionId id; const char *value; } OptionValue;
 
 /* A command line, read.  Strings are argv's own. */
 typedef struct Args {
+    char *const *argv;                /* as given */
     CommandId    command;
     const char **positional; uint32_t npositional;
     OptionValue *option;     uint32_t noption;       /* in the order given */
     bool         command_given, help, version;
+    bool         errors_only;         /* of diagnostics: warnings were printed by who started this process */
 } Args;
 
 /* ERR_USAGE, the reason printed, when the line is wrong. */

@@ -80,22 +80,57 @@ static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const ch
 static Status do_plan(Loaded *l, const Args *args)
 {
     Plan *plan;
-    Program *program;
+    Programs programs;
     const char *out = args_value(args, OPT_output);
     if (out && strcmp(out, "-") == 0)
         TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
     if (out)
         TRY(check_output(l, out));
-    TRY(load_plan(l, false, NULL, &plan, &program));
+    TRY(load_plan(l, false, &plan, &programs));
+    const Program *program = programs.rank[programs.fullest];
     if (out)
         TRY(write_plan(l, plan, program, out));
     if (out && strcmp(out, "-") == 0)
         return OK;
     Report *r = report_new(l->ir);
-    show_plan(r, l->graph, l->cluster, plan, program);
+    show_plan(r, l->graph, l->cluster, plan, &programs);
     show_memory(r, program);
     return finish(r, args);
 }
+
+/* ---- estimate ---- */
+
+/* Every rule of legality was checked on the way here; this says by which numbers it is met. */
+static void show_legality(Report *r, const Graph *g, const Plan *plan, const Programs *programs)
+{
+    int64_t batch = graph_samples(g), parts = plan->mesh[AXIS_dp] * plan->mesh[AXIS_ep];
+    Table *t = report_lines(r, "legality");
+    table_line(r, t, "legal", arena_printf(r->arena, "batch %lld = %lld part%s of %lld micro-batch%s of %lld; every split divides; all %u rank%s fit",
+               (long long)batch, (long long)parts, parts == 1 ? "" : "s", (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es",
+               (long long)(batch / parts / plan->microbatches), programs->n, programs->n == 1 ? "" : "s"));
+    table_fact(r, t, "legal", CELL_NUMBER(1));
+}
+
+static Status do_estimate(Loaded *l, const Args *args)
+{
+    Plan *plan;
+    Programs programs;
+    Layout layout;
+    TRY(load_plan(l, false, &plan, &programs));
+    TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
+    Report *r = report_new(l->ir);
+    show_plan(r, l->graph, l->cluster, plan, &programs);
+    show_legality(r, l->graph, plan, &programs);
+    show_ranks(r, l->cluster, plan, &programs);
+    if (plan->ndevices > 1) {
+        if (layout.grid.n > 0)
+            show_splits(r, &layout);
+        show_op_splits(r, &layout);
+    }
+    return finish(r, args);
+}
+
+/* ---- dump ---- */
 
 typedef struct PassWanted { const char *name; bool seen; } PassWanted;
 
@@ -125,29 +160,100 @@ static Status check_pass(Arena *a, const char *name)
     return name ? unknown_pass(a, name) : OK;
 }
 
+/* The one thing that is to be dumped. */
+static Status dumped(const Args *args, OptionId *out)
+{
+    static const OptionId all[] = {OPT_layout, OPT_program, OPT_memory, OPT_timeline, OPT_pass};
+    int n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (args_value(args, all[i])) {
+            *out = all[i];
+            n++;
+        }
+    if (n == 1)
+        return OK;
+    fprintf(stderr, "pplan: 'dump' needs one of --layout, --program, --memory, --timeline and --pass NAME\n");
+    return ERR_USAGE;
+}
+
+static Status check_dump(const Args *args, OptionId what)
+{
+    if (what == OPT_program || what == OPT_pass)
+        TRY(args_refuse(args, OPT_json, "with --program or --pass: programs have a text form of their own"));
+    if (what == OPT_layout) {
+        TRY(args_refuse(args, OPT_rank, "with --layout, which is one for all ranks"));
+        TRY(args_refuse(args, OPT_stage, "with --layout, which is one for all ranks"));
+    }
+    if (args_value(args, OPT_rank))
+        TRY(args_refuse(args, OPT_stage, "with --rank: a rank is of one stage"));
+    return OK;
+}
+
+static Status out_of_range(const char *option, int64_t given, const char *what, int64_t n)
+{
+    fprintf(stderr, "error: --%s %lld: the plan has %lld %s%s, numbered from 0\n", option, (long long)given, (long long)n, what, n == 1 ? "" : "s");
+    return ERR_REJECT;
+}
+
+static Status which_rank(const Args *args, const Plan *plan, uint32_t fallback, uint32_t *out)
+{
+    int64_t rank, stage, stages = plan->mesh[AXIS_pp];
+    TRY(args_integer(args, OPT_rank, 0, INT32_MAX, fallback, &rank));
+    TRY(args_integer(args, OPT_stage, 0, INT32_MAX, -1, &stage));
+    if (rank >= plan->ndevices)
+        return out_of_range("rank", rank, "rank", plan->ndevices);
+    if (stage >= stages)
+        return out_of_range("stage", stage, "stage", stages);
+    *out = stage < 0 ? (uint32_t)rank : (uint32_t)(stage * (plan->ndevices / stages));
+    return OK;
+}
+
+static Status dump_layout(Loaded *l, const Args *args, const Plan *plan)
+{
+    Layout layout;
+    TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
+    Report *r = report_new(l->ir);
+    show_values(r, &layout);
+    show_conversions(r, &layout);
+    if (layout.nstages > 1)
+        show_crossings(r, &layout);
+    return finish(r, args);
+}
+
+static Status dump_tables(Loaded *l, const Args *args, OptionId what, const Plan *plan, const Programs *programs, const Program *p)
+{
+    Report *r = report_new(l->ir);
+    if (what == OPT_timeline) {
+        show_timeline(r, p);
+        return finish(r, args);
+    }
+    if (programs->n > 1)
+        show_ranks(r, l->cluster, plan, programs);
+    show_memory(r, p);
+    show_ledger(r, p);
+    return finish(r, args);
+}
+
 static Status do_dump(Loaded *l, const Args *args)
 {
     Plan *plan;
     Program *program;
+    Programs programs;
+    OptionId what = OPTIONS;
     PassWanted wanted = {.name = args_value(args, OPT_pass)};
     PassDump dump = {dump_pass, &wanted};
-    bool memory = args_value(args, OPT_memory) != NULL, whole = args_value(args, OPT_program) != NULL;
-    if (memory + whole + (wanted.name != NULL) != 1) {
-        fprintf(stderr, "pplan: 'dump' needs one of --program, --memory and --pass NAME\n");
-        return ERR_USAGE;
-    }
-    if (!memory)
-        TRY(args_refuse(args, OPT_json, "without --memory: programs have a text form of their own"));
+    uint32_t rank;
+    TRY(dumped(args, &what));
+    TRY(check_dump(args, what));
     TRY(check_pass(l->ir, wanted.name));
-    TRY(load_plan(l, false, wanted.name ? &dump : NULL, &plan, &program));
-    if (whole)
+    TRY(load_plan(l, false, &plan, &programs));
+    if (what == OPT_layout)
+        return dump_layout(l, args, plan);
+    TRY(which_rank(args, plan, what == OPT_memory ? programs.fullest : 0, &rank));
+    TRY(load_rank(l, plan, &programs, rank, what == OPT_pass ? &dump : NULL, &program));
+    if (what == OPT_program)
         program_print(stdout, program);
-    if (!memory)
-        return OK;
-    Report *r = report_new(l->ir);
-    show_memory(r, program);
-    show_ledger(r, program);
-    return finish(r, args);
+    return what == OPT_program || what == OPT_pass ? OK : dump_tables(l, args, what, plan, &programs, program);
 }
 
 static Status do_fmt(const Args *args)
@@ -173,10 +279,11 @@ static Status do_model_command(const Args *args)
     Loaded l;
     Status s = load_model(&l, args);
     if (s == OK)
-        s = args->command == COMMAND_check ? do_check(&l, args)
-          : args->command == COMMAND_graph ? do_graph(&l, args)
-          : args->command == COMMAND_dump  ? do_dump(&l, args)
-                                           : do_plan(&l, args);
+        s = args->command == COMMAND_check    ? do_check(&l, args)
+          : args->command == COMMAND_graph    ? do_graph(&l, args)
+          : args->command == COMMAND_dump     ? do_dump(&l, args)
+          : args->command == COMMAND_estimate ? do_estimate(&l, args)
+                                              : do_plan(&l, args);
     diags_flush(l.ds, stderr);
     load_free(&l);
     return s;

@@ -1,9 +1,11 @@
 /* prun: execute a plan. */
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/load.h"
 #include "cli/program.h"
 #include "cli/run_options.h"
+#include "runtime/ranks.h"
 
 #ifndef PPLAN_VERSION
 #define PPLAN_VERSION "unknown"
@@ -24,20 +26,83 @@ static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
     return ERR_REJECT;
 }
 
-static Status execute(Loaded *l, const Args *args, const RunOptions *o)
+/* ---- many ranks ---- */
+
+/* What all ranks must have in common: the program, of which each knows that of rank 0,
+ * and what the command line says of the run. */
+static uint64_t hash_of(const Program *first, const Args *args)
+{
+    const uint64_t prime = 0x100000001b3;            /* FNV-1a's, of 64 bits */
+    uint64_t hash = program_hash(first);
+    for (uint32_t i = 0; i < args->noption; i++)
+        hash = (hash ^ ((uint64_t)args->option[i].id << 32 | fnv1a(args->option[i].value))) * prime;
+    return (hash ^ fnv1a(PPLAN_VERSION)) * prime;
+}
+
+/* What the plan was read from, if that was standard input; else NULL. */
+static const char *standard_input(const Loaded *l)
+{
+    for (uint32_t i = 0; i < l->sources->nfile; i++)
+        if (strcmp(l->sources->file[i]->real, "-") == 0)
+            return l->sources->file[i]->text;
+    return NULL;
+}
+
+static Status check_ranks(const Args *args, uint32_t nranks)
+{
+    const char *how = args_value(args, OPT_ranks);
+    if (how && strcmp(how, "processes") != 0 && strcmp(how, "threads") != 0) {
+        fprintf(stderr, "error: --ranks '%s': expected 'processes' or 'threads'\n", how);
+        return ERR_USAGE;
+    }
+    if (nranks > 1)
+        return OK;
+    static const char why[] = "on a plan of one rank, which runs inside prun itself";
+    TRY(args_refuse(args, OPT_ranks, why));
+    return args_refuse(args, OPT_timeout, why);
+}
+
+static Status start_ranks(Loaded *l, const Args *args, const Plan *plan, const Programs *programs, const RunOptions *o)
+{
+    const Program **list;
+    const char *how = args_value(args, OPT_ranks);
+    TRY(load_ranks(l, plan, programs, &list));
+    const Crew crew = {.program = list, .n = plan->ndevices, .hash = hash_of(list[0], args), .o = o};
+    if (how && strcmp(how, "threads") == 0)
+        return crew_as_threads(l->ir, &crew);
+    return crew_as_processes(l->ir, &crew, args->argv, standard_input(l));
+}
+
+static Status be_rank(Loaded *l, const Args *args, const Plan *plan, const Programs *programs, const Member *m, const RunOptions *o)
+{
+    Program *p;
+    if (m->rank < 0 || (uint32_t)m->rank >= plan->ndevices) {
+        fprintf(stderr, "error: rank %d of a plan of %u: the plan is not the one that was started\n", m->rank, plan->ndevices);
+        return ERR_REJECT;
+    }
+    TRY(load_rank(l, plan, programs, (uint32_t)m->rank, NULL, &p));
+    return member_run(l->ir, p, m, hash_of(programs->rank[0], args), o);
+}
+
+/* ---- running ---- */
+
+static Status execute(Loaded *l, const Args *args, const Member *member, const RunOptions *o)
 {
     Plan *plan;
-    Program *program;
-    TRY(load_plan(l, true, NULL, &plan, &program));
+    Programs programs;
+    TRY(load_plan(l, true, &plan, &programs));
     TRY(check_device(l, args, plan));
+    TRY(check_ranks(args, plan->ndevices));
     if (o->ndata == 0) {
         fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
         return ERR_USAGE;
     }
-    return run(l->ir, program, o);
+    if (member)
+        return be_rank(l, args, plan, &programs, member, o);
+    return plan->ndevices > 1 ? start_ranks(l, args, plan, &programs, o) : run(l->ir, programs.rank[0], o);
 }
 
-static Status do_run(const Args *args)
+static Status load_and_run(const Args *args, const Member *member)
 {
     Loaded l;
     RunOptions o;
@@ -48,9 +113,20 @@ static Status do_run(const Args *args)
         s = run_options_read(l.input, args, &o);
     o.uses = &uses;
     if (s == OK)
-        s = execute(&l, args, &o);
+        s = execute(&l, args, member, &o);
     load_free(&l);
     return s;
+}
+
+static Status do_run(const Args *args)
+{
+    Member m;
+    if (!member_read(&m))
+        return load_and_run(args, NULL);
+    Args again = *args;
+    again.errors_only = true;
+    TRY(member_watch(&m));
+    return load_and_run(&again, &m);
 }
 
 static void print_version(void)

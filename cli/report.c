@@ -28,11 +28,131 @@ void table_row(const Report *r, Table *t, const Cell *cell)
         PUSH(r->arena, t->cell, t->ncell, cell[i]);
 }
 
+Table *report_lines(Report *r, const char *key)
+{
+    static const Column columns[] = {{"name", "", SHOW_TEXT}, {"value", "", SHOW_TEXT}};
+    return report_table(r, key, columns, 2);
+}
+
+void table_line(const Report *r, Table *t, const char *name, const char *text)
+{
+    Cell row[] = {CELL_TEXT(name), CELL_TEXT(text)};
+    table_row(r, t, row);
+}
+
 void table_fact(const Report *r, Table *t, const char *key, Cell value)
 {
     Fact f = {key, value};
     PUSH(r->arena, t->fact, t->nfact, f);
 }
+
+/* ---- folding ---- */
+
+/* "[12]" at s: its number, and where it ends; false when there is none. */
+static bool take_round(const char *s, int64_t *n, const char **end)
+{
+    char *after;
+    if (s[0] != '[' || s[1] < '0' || s[1] > '9')
+        return false;
+    *n = strtoll(s + 1, &after, 10);
+    *end = after + 1;
+    return *after == ']';
+}
+
+/* A repeat as a text names it: "h" of "grad:h[3].attn.q". */
+typedef struct Repeat { const char *name; size_t n; } Repeat;
+
+static Repeat repeat_before(const char *text, const char *bracket)
+{
+    const char *s = bracket;
+    while (s > text && !strchr(" ,:(", s[-1]))
+        s--;
+    return (Repeat){s, (size_t)(bracket - s)};
+}
+
+/* The first round that a text names, and of which repeat; -1: none. */
+static int64_t first_round(const char *text, Repeat *of)
+{
+    int64_t n;
+    const char *end;
+    for (const char *s = text; *s; s++)
+        if (take_round(s, &n, &end)) {
+            *of = repeat_before(text, s);
+            return n;
+        }
+    return -1;
+}
+
+/* A text whose rounds of a repeat are moved by first - base to last - base. */
+static const char *rounds_text(Arena *a, const char *text, Repeat of, int64_t base, int64_t first, int64_t last)
+{
+    Text t = text_new(a);
+    const char *end;
+    for (const char *s = text; *s; s = end) {
+        int64_t n;
+        bool round = take_round(s, &n, &end);
+        Repeat r = round ? repeat_before(text, s) : of;
+        if (!round)
+            end = s + 1;
+        if (!round || r.n != of.n || strncmp(r.name, of.name, of.n) != 0)
+            text_puts(&t, s, (size_t)(end - s));
+        else if (first == last)
+            text_add(&t, "[%lld]", (long long)(n - base + first));
+        else
+            text_add(&t, "[%lld..%lld]", (long long)(n - base + first), (long long)(n - base + last));
+    }
+    return t.s;
+}
+
+/* Rows that say the same of the rounds first..last; `row` says it of `round`. */
+typedef struct Fold { const Cell *row; const char *form; Repeat of; int64_t round, first, last; } Fold;
+
+/* What all rows of a fold have in common: texts as if they were of round 0. */
+static const char *form_of(const Report *r, const Table *t, const Fold *f)
+{
+    Text form = text_new(r->arena);
+    for (uint32_t k = 0; k < t->ncolumn; k++) {
+        const Cell *c = &f->row[k];
+        text_add(&form, "%s|%g|", c->text ? rounds_text(r->arena, c->text, f->of, f->round, 0, 0) : "", c->number);
+    }
+    return form.s;
+}
+
+/* Rounds come in order, or backwards. */
+static bool joins(Fold *fold, uint32_t n, const Fold *x)
+{
+    for (uint32_t i = 0; i < n && x->round >= 0; i++) {
+        Fold *f = &fold[i];
+        if (strcmp(f->form, x->form) != 0 || (x->round != f->last + 1 && x->round != f->first - 1))
+            continue;
+        f->first = x->round < f->first ? x->round : f->first;
+        f->last = x->round > f->last ? x->round : f->last;
+        return true;
+    }
+    return false;
+}
+
+void table_fold(const Report *r, Table *t)
+{
+    Fold *fold = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->ncell; i += t->ncolumn) {
+        Fold x = {.row = &t->cell[i]};
+        x.round = x.first = x.last = first_round(x.row[0].text, &x.of);
+        x.form = form_of(r, t, &x);
+        if (!joins(fold, n, &x))
+            PUSH(r->arena, fold, n, x);
+    }
+    t->ncell = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < t->ncolumn; k++) {
+            Cell c = fold[i].row[k];
+            c.text = c.text ? rounds_text(r->arena, c.text, fold[i].of, fold[i].round, fold[i].first, fold[i].last) : NULL;
+            t->cell[t->ncell++] = c;
+        }
+}
+
+/* ---- printing ---- */
 
 static const char *cell_text(Arena *a, const Cell *c, Show show)
 {

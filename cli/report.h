@@ -30,8 +30,14 @@ typedef struct Report {
 Report *report_new(Arena *);
 /* `column` must outlive the report. */
 Table  *report_table(Report *, const char *key, const Column *column, uint32_t ncolumn);
+/* A table of lines for people, a name and a text each; JSON has its facts. */
+Table  *report_lines(Report *, const char *key);
+void    table_line(const Report *, Table *, const char *name, const char *text);
 /* One row: ncolumn cells. */
 void    table_row(const Report *, Table *, const Cell *);
+/* Make one row of those that differ in the round of a repeat alone: "h[0..3].ln1".  It
+ * is the repeat that the row's first text names first. */
+void    table_fold(const Report *, Table *);
 /* A figure of a table whose rows are sentences for people. */
 void    table_fact(const Report *, Table *, const char *key, Cell);
 /* Print all tables; JSON is one object with a list of objects per table, or one object of its facts. */

@@ -56,11 +56,24 @@ static Status need(const Args *args, OptionId what, const char *what_name, Optio
     return ERR_USAGE;
 }
 
+/* A decimal number of seconds. */
+static Status read_timeout(const Args *args, double *out)
+{
+    const char *text = args_value(args, OPT_timeout);
+    char *end = NULL;
+    *out = text ? strtod(text, &end) : 0;
+    bool decimal = text && text[strspn(text, "0123456789.")] == 0 && end != text && *end == 0;
+    if (!text || (decimal && *out >= 0.1 && *out <= 1e6))
+        return OK;
+    fprintf(stderr, "error: --timeout '%s': expected a number of seconds from 0.1 to 1000000\n", text);
+    return ERR_USAGE;
+}
+
 Status run_options_read(Arena *a, const Args *args, RunOptions *o)
 {
     int64_t seed;
     *o = (RunOptions){.isa = isa_best(), .save = args_value(args, OPT_save), .resume = args_value(args, OPT_resume),
-                      .log = args_value(args, OPT_log)};
+                      .log = args_value(args, OPT_log), .trace = args_value(args, OPT_trace)};
     o->data = all_values(a, args, OPT_data, &o->ndata);
     o->eval = all_values(a, args, OPT_eval, &o->neval);
     o->set = all_values(a, args, OPT_set, &o->nset);
@@ -71,6 +84,7 @@ Status run_options_read(Arena *a, const Args *args, RunOptions *o)
     TRY(args_integer(args, OPT_seed, 0, INT64_MAX, 1, &seed));
     o->seed = (uint64_t)seed;
     o->seed_given = args_value(args, OPT_seed) != NULL;
+    TRY(read_timeout(args, &o->timeout));
     TRY(need(args, OPT_eval_every, "eval-every", OPT_eval, "eval"));
     TRY(need(args, OPT_save_every, "save-every", OPT_save, "save"));
     TRY(need(args, OPT_keep, "keep", OPT_save, "save"));

@@ -5,16 +5,6 @@
 
 #include "base/text.h"
 
-/* ---- facts: name and value ---- */
-
-static const Column fact_columns[] = {{"name", "", SHOW_TEXT}, {"value", "", SHOW_TEXT}};
-
-static void fact(const Report *r, Table *t, const char *name, const char *value)
-{
-    Cell row[] = {CELL_TEXT(name), CELL_TEXT(value)};
-    table_row(r, t, row);
-}
-
 static const char *optimizer_text(Arena *a, const Optimizer *o)
 {
     switch (o->kind) {
@@ -30,15 +20,15 @@ static const char *optimizer_text(Arena *a, const Optimizer *o)
     return "none";
 }
 
-static void show_flops(const Report *r, Table *t, const Graph *g)
+void show_flops(const Report *r, Table *t, const Graph *g)
 {
     double full = graph_model_flops(g, false), causal = graph_model_flops(g, true);
     int64_t tokens = graph_tokens(g);
     const char *unit = tokens == graph_samples(g) ? "sample" : "token";
     const char *what = has_value(g->loss) ? "step" : "pass";
-    fact(r, t, arena_printf(r->arena, "FLOPs a %s", what),
+    table_line(r, t, arena_printf(r->arena, "FLOPs a %s", what),
          arena_printf(r->arena, "%s (mfu), %s (mfu-causal)", text_si(r->arena, full, "FLOP"), text_si(r->arena, causal, "FLOP")));
-    fact(r, t, arena_printf(r->arena, "FLOPs a %s", unit),
+    table_line(r, t, arena_printf(r->arena, "FLOPs a %s", unit),
          arena_printf(r->arena, "%s; %s %s%s a %s", text_si(r->arena, full / (double)tokens, "FLOP"), text_count(r->arena, tokens),
                       unit, tokens == 1 ? "" : "s", what));
     table_fact(r, t, "flops", CELL_NUMBER(full));
@@ -69,22 +59,22 @@ static void model_facts(const Report *r, Table *t, const Graph *g, int64_t froze
 
 void show_model(Report *r, const Graph *g)
 {
-    Table *t = report_table(r, "model", fact_columns, 2);
+    Table *t = report_lines(r, "model");
     Arena *a = r->arena;
     int64_t frozen = 0;
     for (uint32_t i = 0; i < g->nweight; i++)
         if (g->weight[i].frozen)
             frozen += value_elements(g, g->weight[i].value);
-    fact(r, t, "model", g->doc ? arena_printf(a, "%s, %s", g->name, g->doc) : g->name);
+    table_line(r, t, "model", g->doc ? arena_printf(a, "%s, %s", g->name, g->doc) : g->name);
     for (uint32_t i = 0; i < g->noverride; i++)
-        fact(r, t, "set", arena_printf(a, "%s = %s", g->override[i].name, g->override[i].text));
-    fact(r, t, "parameters", arena_printf(a, "%s in %u weights", text_count(a, graph_parameters(g)), g->nweight));
+        table_line(r, t, "set", arena_printf(a, "%s = %s", g->override[i].name, g->override[i].text));
+    table_line(r, t, "parameters", arena_printf(a, "%s in %u weights", text_count(a, graph_parameters(g)), g->nweight));
     if (frozen)
-        fact(r, t, "frozen", text_count(a, frozen));
-    fact(r, t, "precision", arena_printf(a, "compute %s, weights %s, master %s, gradients %s, reduce %s",
+        table_line(r, t, "frozen", text_count(a, frozen));
+    table_line(r, t, "precision", arena_printf(a, "compute %s, weights %s, master %s, gradients %s, reduce %s",
          dtype_name(g->precision.compute), dtype_name(g->precision.weights), dtype_name(g->precision.master),
          dtype_name(g->precision.grads), dtype_name(g->precision.reduce)));
-    fact(r, t, "optimizer", optimizer_text(a, &g->optimizer));
+    table_line(r, t, "optimizer", optimizer_text(a, &g->optimizer));
     model_facts(r, t, g, frozen);
     show_flops(r, t, g);
 }
@@ -117,8 +107,8 @@ void show_ops(Report *r, const Graph *g, const Cluster *cl)
                                      {"bound", "bound by", SHOW_TEXT}};
     double ridge = cl ? ridge_point(&cl->device[0], g->precision.compute) : 0;
     if (cl) {
-        Table *f = report_table(r, "ridge", fact_columns, 2);
-        fact(r, f, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute",
+        Table *f = report_lines(r, "ridge");
+        table_line(r, f, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute",
                                                ridge, cl->device[0].name, dtype_name(g->precision.compute)));
         table_fact(r, f, "device", CELL_TEXT(cl->device[0].name));
         table_fact(r, f, "flops_per_byte", CELL_NUMBER(ridge));
@@ -135,89 +125,6 @@ void show_ops(Report *r, const Graph *g, const Cluster *cl)
                       CELL_TEXT(intensity >= ridge ? "compute" : "memory")};
         table_row(r, t, row);
     }
-}
-
-/* ---- plans and programs ---- */
-
-void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, const Program *p)
-{
-    Table *t = report_table(r, "plan", fact_columns, 2);
-    Arena *a = r->arena;
-    const Device *d = &cl->device[cl->kind[plan->devices[0]]];
-    fact(r, t, "model", arena_printf(a, "%s, %s parameters", g->name, text_count(a, graph_parameters(g))));
-    fact(r, t, "device", arena_printf(a, "%s of %s%s%s", d->name, cl->name, d->doc ? ", " : "", d->doc ? d->doc : ""));
-    fact(r, t, "micro-batches", arena_printf(a, "%lld of %lld sample%s: %s", (long long)plan->microbatches,
-         (long long)(p->batch / plan->microbatches), p->batch / plan->microbatches == 1 ? "" : "s", plan->why_microbatches));
-    table_fact(r, t, "model", CELL_TEXT(g->name));
-    table_fact(r, t, "parameters", CELL_NUMBER(graph_parameters(g)));
-    table_fact(r, t, "cluster", CELL_TEXT(cl->name));
-    table_fact(r, t, "device", CELL_TEXT(d->name));
-    table_fact(r, t, "microbatches", CELL_NUMBER(plan->microbatches));
-    table_fact(r, t, "microbatches_why", CELL_TEXT(plan->why_microbatches));
-    table_fact(r, t, "map_bytes", CELL_NUMBER(p->map_bytes[PART_PRIVATE]));
-    table_fact(r, t, "memory_bytes", CELL_NUMBER(p->memory));
-    table_fact(r, t, "reserve_bytes", CELL_NUMBER(p->reserve));
-    show_flops(r, t, g);
-    fact(r, t, "memory", arena_printf(a, "%s of %s less %s reserved", text_bytes(a, p->map_bytes[PART_PRIVATE]),
-         text_bytes(a, p->memory), text_bytes(a, p->reserve)));
-    fact(r, t, "time", "not predicted in this version");
-}
-
-void show_memory(Report *r, const Program *p)
-{
-    static const Column columns[] = {{"class", "memory", SHOW_TEXT}, {"buffers", "buffers", SHOW_COUNT}, {"bytes", "bytes", SHOW_OFFSET},
-                                     {"size", "", SHOW_TEXT}};
-    Table *t = report_table(r, "memory", columns, 4);
-    int64_t total = 0;
-    for (int c = 0; c < CLASSES; c++) {
-        int64_t bytes = 0, n = 0;
-        for (uint32_t i = 0; i < p->nbuffer; i++)
-            if ((int)p->buffer[i].cls == c) {
-                bytes += p->buffer[i].bytes * p->buffer[i].slots;
-                n++;
-            }
-        total += bytes;
-        Cell row[] = {CELL_TEXT(buffer_class_text((BufferClass)c)), CELL_NUMBER(n), CELL_NUMBER(bytes), CELL_TEXT(text_bytes(r->arena, bytes))};
-        if (n)
-            table_row(r, t, row);
-    }
-    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_NUMBER(0), CELL_NUMBER(p->map_bytes[PART_PRIVATE] - total),
-                    CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE] - total))};
-    table_row(r, t, saved);
-    Cell map[] = {CELL_TEXT("map"), CELL_NUMBER(p->nbuffer), CELL_NUMBER(p->map_bytes[PART_PRIVATE]),
-                  CELL_TEXT(text_bytes(r->arena, p->map_bytes[PART_PRIVATE]))};
-    table_row(r, t, map);
-}
-
-void show_ledger(Report *r, const Program *p)
-{
-    static const Column columns[] = {{"buffer", "buffer", SHOW_TEXT}, {"class", "class", SHOW_TEXT},
-                                     {"bytes", "bytes", SHOW_OFFSET}, {"slots", "slots", SHOW_OFFSET},
-                                     {"first", "first", SHOW_OFFSET}, {"last", "last", SHOW_OFFSET},
-                                     {"offset", "offset", SHOW_OFFSET}};
-    Table *t = report_table(r, "ledger", columns, 7);
-    for (uint32_t i = 0; i < p->nbuffer; i++) {
-        const Buffer *b = &p->buffer[i];
-        bool always = b->first < 0;
-        Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(buffer_class_text(b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
-                      always ? CELL_TEXT("always") : CELL_NUMBER(b->first),
-                      always ? CELL_TEXT("always") : CELL_NUMBER(b->last), CELL_NUMBER(b->offset)};
-        table_row(r, t, row);
-    }
-}
-
-void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p)
-{
-    fprintf(f, "\n# memory, bytes\n");
-    int64_t by_class[CLASSES] = {0};
-    for (uint32_t i = 0; i < p->nbuffer; i++)
-        by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
-    for (int c = 0; c < CLASSES; c++)
-        if (by_class[c])
-            fprintf(f, "#   %-20s %15s\n", buffer_class_text((BufferClass)c), text_count(a, by_class[c]));
-    fprintf(f, "#   %-20s %15s  after sharing by lifetime\n", "map", text_count(a, p->map_bytes[PART_PRIVATE]));
-    fprintf(f, "#\n# parameters  %s\n# FLOPs a step  %s (mfu), %s (mfu-causal)\n", text_count(a, graph_parameters(g)),
-            text_si(a, p->model_flops, "FLOP"), text_si(a, p->model_flops_causal, "FLOP"));
 }
 
 /* ---- graphs ---- */

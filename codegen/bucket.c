@@ -1,33 +1,21 @@
 /* Buckets: the states lie flat, and the optimizer is one pass over each bucket.
  *
  * Trained weights go into buckets in the order in which backward finishes their
- * gradients; the tensors of a bucket share type and decay.  A bucket has a buffer
+ * gradients; the tensors of a bucket share type, decay, the ranks their gradients are
+ * summed over, and the grid axes they are split by.  A bucket has a buffer
  * of weights, one of gradients and one per moment, laid out alike: each tensor
  * padded to PAD_ELEMENTS.  Padding is zero for ever: the map starts as zeros, no
- * kernel writes between tensors, and an optimizer step on zeros leaves zeros. */
-#include "codegen/pass.h"
+ * kernel writes between tensors, and an optimizer step on zeros leaves zeros.
+ *
+ * Where the plan shards the optimizer, the bucket is padded to equal parts, and a rank
+ * has moments for one of them.  Where a server updates, only the server has any. */
+#include "codegen/bucket.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-
-typedef struct Bucket {
-    DType    dtype;
-    bool     decays;
-    int64_t  elements;                /* padded */
-    uint32_t *state, nstate;          /* members, in order */
-    uint32_t nmoment;
-    TensorId weights, gradients, moment[2];          /* flat, rank 1 */
-} Bucket;
-
-typedef struct Buckets {
-    Program *p;
-    Arena   *scratch;
-    Bucket  *bucket;
-    uint32_t nbucket;
-} Buckets;
 
 /* ---- which tensor goes where ---- */
 
@@ -68,41 +56,117 @@ static bool fits(const Bucket *b, const Tensor *w, int64_t limit)
     return (b->elements + padded(w)) * dtype_bytes(w->dtype) <= limit;
 }
 
-/* The bucket that weight s goes into: the open one of its kind, unless it is full.
- * A tensor above the limit alone gets one of its own and leaves the open one open. */
-static Bucket *bucket_for(Buckets *bs, int32_t open[2][DTYPES], const State *s, int64_t limit)
+static BucketKind kind_of(const Buckets *bs, uint32_t i)
 {
-    const Tensor *w = &bs->p->tensor[s->weight.i];
-    int32_t *o = &open[s->decays][w->dtype];
-    bool alone = padded(w) * dtype_bytes(w->dtype) > limit;
-    if (!alone && *o >= 0 && fits(&bs->bucket[*o], w, limit))
-        return &bs->bucket[*o];
-    Bucket b = {.dtype = w->dtype, .decays = s->decays};
-    PUSH(bs->scratch, bs->bucket, bs->nbucket, b);
-    if (!alone)
-        *o = (int32_t)bs->nbucket - 1;
+    const State *s = &bs->p->state[i];
+    const Layout *l = &bs->lw->layout;
+    uint32_t weight = bs->lw->weight_of[i];
+    ValueId v = l->g->weight[weight].value;
+    Placement at = l->value[v.i];
+    GridSet whole = placement_on(&l->grid, at, PLACE_WHOLE), all = (GridSet)((1u << l->grid.n) - 1);
+    StageSet used = l->used[v.i];
+    return (BucketKind){.dtype = bs->p->tensor[s->weight.i].dtype, .decays = s->decays, .reduce = l->reduce[weight], .shard = l->shard[weight],
+                        .split = all & (GridSet)~whole, .tied = used & (used - 1) ? used : 0};
+}
+
+static bool same_kind(BucketKind a, BucketKind b)
+{
+    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.shard == b.shard && a.split == b.split && !a.tied && !b.tied;
+}
+
+/* The bucket that weight i goes into: the open one of its kind, unless it is full.
+ * A weight with copies on other stages has one of its own, as there others come
+ * before it.  A tensor above the limit alone gets one of its own and leaves the open one open. */
+static Bucket *bucket_for(Buckets *bs, uint32_t i, int64_t limit)
+{
+    const Tensor *w = &bs->p->tensor[bs->p->state[i].weight.i];
+    BucketKind kind = kind_of(bs, i);
+    bool alone = kind.tied || padded(w) * dtype_bytes(w->dtype) > limit;
+    for (uint32_t k = bs->nbucket; !alone && k-- > 0;) {
+        Bucket *b = &bs->bucket[k];
+        if (b->full || !same_kind(b->kind, kind))
+            continue;
+        if (fits(b, w, limit))
+            return b;
+        b->full = true;
+    }
+    PUSH(bs->scratch, bs->bucket, bs->nbucket, ((Bucket){.kind = kind, .full = alone}));
     return &bs->bucket[bs->nbucket - 1];
 }
 
 static void fill(Buckets *bs, int64_t limit)
 {
-    int32_t open[2][DTYPES];
-    memset(open, 0xFF, sizeof open);
     uint32_t n;
     Ready *r = readiness(bs->p, bs->scratch, &n);
     for (uint32_t i = 0; i < n; i++) {
         const State *s = &bs->p->state[r[i].state];
-        Bucket *b = bucket_for(bs, open, s, limit);
+        Bucket *b = bucket_for(bs, r[i].state, limit);
         PUSH(bs->scratch, b->state, b->nstate, r[i].state);
         b->elements += padded(&bs->p->tensor[s->weight.i]);
     }
 }
 
+/* ---- order ---- */
+
+static int by_weight(const void *x, const void *y)
+{
+    const Bucket *a = x, *b = y;
+    return (a->state[0] > b->state[0]) - (a->state[0] < b->state[0]);
+}
+
+/* Copies of a weight come last, in the order of the weights: that is the same on all
+ * of their stages, which meet in that order.  The others stay in order of readiness. */
+static void order(Buckets *bs)
+{
+    Bucket *tied = NEWN(bs->scratch, Bucket, bs->nbucket + 1);
+    uint32_t n = 0, ntied = 0;
+    for (uint32_t i = 0; i < bs->nbucket; i++)
+        if (bs->bucket[i].kind.tied)
+            tied[ntied++] = bs->bucket[i];
+        else
+            bs->bucket[n++] = bs->bucket[i];
+    qsort(tied, ntied, sizeof *tied, by_weight);
+    for (uint32_t i = 0; i < ntied; i++)
+        bs->bucket[n + i] = tied[i];
+}
+
+/* ---- parts ---- */
+
+static uint32_t moments(const Optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
+}
+
+/* Whether this rank's coordinate is 0 wherever summands of the gradient are. */
+static bool serves(const Lowering *lw, const BucketKind *k)
+{
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        if (k->reduce >> d & 1 && grid_coordinate(&lw->layout.grid, lw->place, d) > 0)
+            return false;
+    return !k->tied || (uint32_t)__builtin_ctzll(k->tied) == lw->stage;
+}
+
+/* The bucket is padded to a part for each rank of the shard axes; the parts are in the
+ * order of those ranks. */
+static void cut(const Buckets *bs, Bucket *b)
+{
+    const Lowering *lw = bs->lw;
+    RankGroup g = grid_group(bs->scratch, &lw->layout.grid, lw->place, b->kind.shard);
+    assert(!(lw->plan->server && b->kind.shard) && "the planner refuses one of the two");
+    b->elements = align_up(b->elements, (int64_t)g.n * PAD_ELEMENTS);
+    b->part = b->elements / g.n;
+    for (uint32_t i = 0; g.rank[i] != lw->place; i++)
+        b->first += b->part;
+    b->updated = !lw->plan->server || serves(lw, &b->kind);
+    b->nmoment = b->updated ? moments(&bs->p->optimizer) : 0;
+    b->moment[0] = b->moment[1] = NO_TENSOR;
+}
+
 /* ---- making the buffers ---- */
 
-static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype, int64_t elements, ValueRole role)
+static TensorId flat(Program *p, const char *name, BufferClass cls, DType dtype, AxisPlace axis, ValueRole role)
 {
-    Tensor t = {.path = name, .dtype = dtype, .rank = 1, .axis = {{.local = elements, .global = elements}}, .role = role};
+    Tensor t = {.path = name, .dtype = dtype, .rank = 1, .axis = {axis}, .role = role};
     return code_own(p, t, cls);
 }
 
@@ -129,21 +193,34 @@ static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t
     return program_add_tensor(p, t);
 }
 
+/* `at`: element of the bucket's order where the state begins. */
+static void give_moments(Program *p, const Bucket *b, State *s, int64_t at)
+{
+    if (b->kind.shard) {
+        s->sharded = true;
+        s->shard = (Shard){{b->moment[0], b->moment[1]}, at, b->first, b->first + b->part};
+        return;
+    }
+    for (uint32_t k = 0; k < b->nmoment; k++)
+        s->moment[k] = moment_of(p, s->weight, b->moment[k], at * dtype_bytes(b->kind.dtype));
+}
+
 static void lay_out(Program *p, Bucket *b, uint32_t index, Move *of)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
-    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->dtype, b->elements, ROLE_WEIGHT);
-    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->dtype, b->elements, ROLE_WEIGHT_GRADIENT);
+    AxisPlace all = {.local = b->elements, .global = b->elements}, part = {.local = b->part, .global = b->elements, .origin = b->first};
+    b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, all, ROLE_WEIGHT);
+    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, all, ROLE_WEIGHT_GRADIENT);
     for (uint32_t k = 0; k < b->nmoment; k++)
-        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->dtype, b->elements, ROLE_STEP);
+        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, part, ROLE_STEP);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
-        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), at, true};
-        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), at, true};
-        for (uint32_t k = 0; k < b->nmoment; k++)
-            s->moment[k] = moment_of(p, s->weight, b->moment[k], at);
-        at += padded(&p->tensor[s->weight.i]) * dtype_bytes(b->dtype);
+        int64_t bytes = at * dtype_bytes(b->kind.dtype);
+        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), bytes, true};
+        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), bytes, true};
+        give_moments(p, b, s, at);
+        at += padded(&p->tensor[s->weight.i]);
     }
 }
 
@@ -169,95 +246,18 @@ static void lay_out_frozen(Program *p, Move *of)
     }
 }
 
-/* ---- the update procedure ---- */
-
-static void add_axis(Instr *in, int64_t elements)
+void bucket(Lowering *lw)
 {
-    in->nfactor = 1;
-    in->extent[0] = elements;
-    in->role[0] = '.';
-}
-
-static Instr flat_instr(OpKind op, const char *path, int64_t elements)
-{
-    Instr in = {.op = op, .path = path, .key = path};
-    instr_clear(&in);
-    add_axis(&in, elements);
-    return in;
-}
-
-static void give(Instr *in, TensorId t)
-{
-    in->arg_factor[in->narg][0] = 0;
-    in->arg[in->narg++] = t;
-}
-
-/* Read and written in place. */
-static void update(Instr *in, TensorId t)
-{
-    in->out_factor[in->nout][0] = 0;
-    in->out[in->nout++] = t;
-}
-
-static Instr sum_squares(const Program *p, const Bucket *b, bool first)
-{
-    Instr in = flat_instr(OP_sum_squares, p->tensor[b->gradients.i].path, b->elements);
-    give(&in, b->gradients);
-    in.out[in.nout++] = p->norm;
-    in.acc = first ? ACC_NO : ACC_YES;
-    in.acc_out = first ? 0 : 1;
-    return in;
-}
-
-static Instr step(const Program *p, const Bucket *b)
-{
-    OpKind op = p->optimizer.kind == OPTIMIZER_ADAMW ? OP_adamw : OP_sgd;
-    Instr in = flat_instr(op, p->tensor[b->weights.i].path, b->elements);
-    int moments = op == OP_adamw ? 2 : 1;
-    give(&in, b->weights);
-    give(&in, b->gradients);
-    for (int k = 0; k < moments; k++)
-        give(&in, b->moment[k]);
-    in.arg[in.narg++] = p->norm;
-    update(&in, b->weights);
-    for (uint32_t k = 0; k < b->nmoment; k++)
-        update(&in, b->moment[k]);
-    *instr_set(&in, "decays") = ATTR_B(b->decays);
-    return in;
-}
-
-static void add_update(Buckets *bs)
-{
-    Program *p = bs->p;
-    Tensor norm = {.path = "norm", .dtype = DT_f64, .role = ROLE_STEP};
-    p->norm = code_own(p, norm, CLASS_scalars);
-    const Proc *back = proc_find(p, PROC_backward);
-    assert(back && "gradients are made in backward");
-    Insertion *ins = NULL;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < bs->nbucket; i++)
-        PUSH(bs->scratch, ins, n, ((Insertion){back->end, sum_squares(p, &bs->bucket[i], i == 0), PROC_update}));
-    for (uint32_t i = 0; i < bs->nbucket && p->optimizer.kind != OPTIMIZER_NONE; i++)
-        PUSH(bs->scratch, ins, n, ((Insertion){back->end, step(p, &bs->bucket[i]), PROC_update}));
-    code_insert(p, bs->scratch, ins, n);
-}
-
-static uint32_t moments(const Optimizer *o)
-{
-    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
-}
-
-void bucket(Program *p, int64_t limit, Arena *scratch)
-{
-    Buckets bs = {.p = p, .scratch = scratch};
+    Program *p = lw->p;
+    Arena *scratch = lw->scratch;
+    Buckets bs = {.lw = lw, .p = p, .scratch = scratch};
     uint32_t nbuffer = p->nbuffer;                   /* what moves is on those of before */
     Move *of = NEWN(scratch, Move, nbuffer + 1);
-    fill(&bs, limit);
+    fill(&bs, lw->plan->bucket);
+    order(&bs);
     for (uint32_t i = 0; i < bs.nbucket; i++) {
-        Bucket *b = &bs.bucket[i];
-        b->nmoment = moments(&p->optimizer);
-        b->moment[0] = b->moment[1] = NO_TENSOR;
-        lay_out(p, b, i, of);
+        cut(&bs, &bs.bucket[i]);
+        lay_out(p, &bs.bucket[i], i, of);
     }
     lay_out_frozen(p, of);
     move_tensors(p, of, nbuffer);

@@ -60,20 +60,39 @@ TensorId code_own(Program *p, Tensor t, BufferClass cls)
     return program_add_tensor(p, t);
 }
 
+Instr instr_new(OpKind op, const char *path)
+{
+    Instr in = {.op = op, .path = path, .key = path};
+    instr_clear(&in);
+    OpSpec defaults = op_spec(op, PHASE_FORWARD, path, NOWHERE);
+    memcpy(in.attr, defaults.attr, sizeof in.attr);
+    return in;
+}
+
 Instr instr_copy(const Program *p, TensorId src, TensorId dst)
 {
     const Tensor *t = &p->tensor[src.i];
-    Instr in = {.op = OP_expand, .path = t->path, .key = t->path, .narg = 1, .nout = 1, .nfactor = t->rank, .workspace = NO_TENSOR};
+    Instr in = instr_new(OP_expand, t->path);
+    in.narg = in.nout = 1;
+    in.nfactor = t->rank;
     in.arg[0] = src;
     in.out[0] = dst;
-    in.attr[op_attr_index(OP_expand, "mean")] = ATTR_B(false);
-    memset(in.arg_factor, NO_FACTOR, sizeof in.arg_factor);
-    memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
     for (uint8_t x = 0; x < t->rank; x++) {
         in.extent[x] = t->axis[x].local;
         in.role[x] = '.';
         in.arg_factor[0][x] = in.out_factor[0][x] = x;
     }
+    return in;
+}
+
+Instr instr_transpose(const Program *p, const char *path, TensorId src, TensorId dst, const uint8_t *order)
+{
+    Instr in = instr_copy(p, src, dst);
+    in.op = OP_transpose;
+    in.path = in.key = path;
+    memset(in.attr, 0, sizeof in.attr);
+    for (uint8_t x = 0; x < in.nfactor; x++)
+        in.out_factor[0][x] = order[x];
     return in;
 }
 
@@ -197,7 +216,7 @@ static uint8_t *tensors_named(const Program *p, Arena *scratch)
         mark(used, p->output[i]);
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
-        const TensorId t[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1]};
+        const TensorId t[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1], s->shard.moment[0], s->shard.moment[1]};
         for (size_t k = 0; k < sizeof t / sizeof *t; k++)
             mark(used, t[k]);
     }
@@ -232,6 +251,8 @@ static void renumber_all(Program *p, const uint32_t *to)
         renumber(to, &s->gradient);
         renumber(to, &s->moment[0]);
         renumber(to, &s->moment[1]);
+        renumber(to, &s->shard.moment[0]);
+        renumber(to, &s->shard.moment[1]);
     }
     renumber(to, &p->loss);
     renumber(to, &p->norm);

@@ -14,10 +14,19 @@ typedef struct PassDump {
 extern const char *const codegen_passes[];
 extern const int         codegen_npasses;
 
-/* Lower a plan.  Mistakes that only lowering can see (an op that cannot be cut
+/* Lower a plan for one of its ranks, a place in plan->devices.  Programs of the ranks
+ * of a stage differ in origins of axes, in what counts once, in which states they update, and in nothing else.
+ * Mistakes that only lowering can see (an op that cannot be cut
  * into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
  * judged here: see program_excess(). */
-Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const PassDump *, Program **out);
+Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, uint32_t rank, const PassDump *, Program **out);
+
+/* What must hold of the programs of all ranks of a plan together, by rank: those of a
+ * stage do the same; each op and weight has its place; all members of a group issue its
+ * collectives in one order, of equal sizes; messages match and nobody waits for ever;
+ * each gradient, and whatever else is a sum over ranks, is summed once over those with
+ * summands; what counts once is counted once.  Number of violations, each printed. */
+int verify_ranks(const Graph *, const Plan *, const Program *const *rank, FILE *err);
 
 /* Bytes missing for the program to fit its device; <= 0: it fits. */
 int64_t program_excess(const Program *);

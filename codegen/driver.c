@@ -35,7 +35,7 @@ static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Dev
 static void after(const Program *p, int pass, const PassDump *dump)
 {
     bool last = pass == codegen_npasses - 1;
-    if (verify(p, stderr) > 0 || (last && program_check(p, stderr) > 0)) {
+    if (verify(p, stderr) > 0 || verify_update(p, stderr) > 0 || (last && program_check(p, stderr) > 0)) {
         fprintf(stderr, "codegen: the program is broken after pass '%s'\n", codegen_passes[pass]);
         abort();
     }
@@ -46,29 +46,34 @@ static void after(const Program *p, int pass, const PassDump *dump)
 static void lower(Lowering *lw, const PassDump *dump)
 {
     Program *p = lw->p;
+    number_groups(lw);
     place(lw);
     after(p, 0, dump);
     fuse(p, lw->scratch);
     after(p, 1, dump);
-    bucket(p, lw->plan->bucket, lw->scratch);
+    bucket(lw);
     after(p, 2, dump);
-    schedule(p);
+    schedule(lw);
     after(p, 3, dump);
-    memory(p, lw->scratch);
+    memory(lw);
     after(p, 4, dump);
 }
 
-Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const PassDump *dump, Program **out)
+Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, uint32_t rank, const PassDump *dump, Program **out)
 {
     Lowering lw = {.g = g, .plan = plan, .cluster = cl, .ds = ds, .scratch = arena_new("scratch")};
-    uint32_t device = plan->ndevices > 0 ? plan->devices[0] : 0;
-    lw.device = &cl->device[cl->kind[device]];
+    lw.device = &cl->device[cl->kind[plan->devices[rank]]];
     lw.micro = micro_read(lw.scratch, g, plan->microbatches);
     int errors = ds->errors;
     support_check(&lw);
     *out = NULL;
-    if (ds->errors == errors) {
+    if (ds->errors == errors && layout_read(lw.scratch, ds, g, plan, &lw.layout) == OK) {
+        lw.stage = rank / lw.layout.grid.nranks;
+        lw.place = rank % lw.layout.grid.nranks;
+        lw.recompute = recompute_read(&lw);
         lw.p = program_of(a, g, plan, lw.device);
+        lw.p->rank = rank;
+        lw.p->nranks = plan->ndevices;
         lower(&lw, dump);
         *out = lw.p;
     }

@@ -1,4 +1,6 @@
-/* Memory: lifetimes of buffers, and offsets that never put two live ones in one place.
+/* Memory: lifetimes of buffers, which part of the map they lie in, and offsets that
+ * never put two live ones in one place.  What communication reads or writes lies in
+ * the shared part, where peers see it.
  *
  * A position is an instruction id; procedures follow each other in it, which is
  * also the order in time of one micro-batch.  A buffer lives from the first to the
@@ -78,8 +80,20 @@ static bool within_calls(BufferClass c)
     return c == CLASS_working || c == CLASS_saved || c == CLASS_workspace;
 }
 
+/* With several micro-batches in flight, one is saved while another runs forward or
+ * backward, so its slot is taken during all of both. */
+static void save(Buffer *b, const Proc *forward, const Proc *backward, uint32_t slots)
+{
+    b->cls = CLASS_saved;
+    b->slots = slots;
+    if (slots > 1) {
+        b->first = (int32_t)forward->first;
+        b->last = (int32_t)backward->end - 1;
+    }
+}
+
 /* Made in forward and read in backward: saved.  States, inputs and scalars: always. */
-static void classify(Program *p)
+static void classify(Program *p, uint32_t slots)
 {
     const Proc *forward = proc_find(p, PROC_forward), *backward = proc_find(p, PROC_backward);
     for (uint32_t i = 0; i < p->nbuffer; i++) {
@@ -87,7 +101,40 @@ static void classify(Program *p)
         if (!within_calls(b->cls))
             b->first = b->last = -1;
         else if (proc_has(forward, (uint32_t)b->first) && proc_has(backward, (uint32_t)b->last))
-            b->cls = CLASS_saved;
+            save(b, forward, backward, slots);
+    }
+}
+
+/* What is sent is read by its receiver when that comes to it: nothing else may lie
+ * there before the sender makes it anew. */
+static void keep_sent(Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        if (p->instr[i].op == OP_send) {
+            Buffer *b = &p->buffer[buffer_of(p, p->instr[i].arg[0]).i];
+            b->first = b->first < 0 ? -1 : 0;
+            b->last = b->first < 0 ? -1 : (int32_t)p->ninstr - 1;
+        }
+}
+
+/* ---- parts of the map ---- */
+
+static void share_tensor(Program *p, TensorId t)
+{
+    if (has_tensor(t))
+        p->buffer[buffer_of(p, t).i].part = PART_SHARED;
+}
+
+static void share(Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        if (!(op_info[in->op].flags & OPF_COMM))
+            continue;
+        for (int a = 0; a < in->narg; a++)
+            share_tensor(p, in->arg[a]);
+        for (int k = 0; k < in->nout; k++)
+            share_tensor(p, in->out[k]);
     }
 }
 
@@ -138,13 +185,13 @@ static void insert_block(Block *placed, uint32_t n, Block x)
 }
 
 /* What lives always lies at the bottom, in order of class and number. */
-static int64_t place_persistent(Program *p)
+static int64_t place_persistent(Program *p, MapPart part)
 {
     int64_t at = 0;
     for (int c = 0; c < CLASSES; c++)
         for (uint32_t i = 0; i < p->nbuffer; i++) {
             Buffer *b = &p->buffer[i];
-            if (b->cls != (BufferClass)c || b->first >= 0)
+            if (b->cls != (BufferClass)c || b->first >= 0 || b->part != part)
                 continue;
             b->offset = at;
             at += whole_bytes(b);
@@ -152,14 +199,14 @@ static int64_t place_persistent(Program *p)
     return at;
 }
 
-static void place_offsets(Program *p, Arena *scratch)
+static void place_offsets(Program *p, MapPart part, Arena *scratch)
 {
-    int64_t base = place_persistent(p), end = base;
+    int64_t base = place_persistent(p, part), end = base;
     Order *order = NEWN(scratch, Order, p->nbuffer + 1);
     Block *placed = NEWN(scratch, Block, p->nbuffer + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].first >= 0)
+        if (p->buffer[i].first >= 0 && p->buffer[i].part == part)
             order[n++] = (Order){whole_bytes(&p->buffer[i]), p->buffer[i].first, i};
     qsort(order, n, sizeof *order, larger_first);
     for (uint32_t i = 0; i < n; i++) {
@@ -169,16 +216,20 @@ static void place_offsets(Program *p, Arena *scratch)
         insert_block(placed, i, x);
         end = x.end > end ? x.end : end;
     }
-    p->map_bytes[PART_PRIVATE] = end;
-    p->map_bytes[PART_SHARED] = 0;
+    p->map_bytes[part] = end;
 }
 
-void memory(Program *p, Arena *scratch)
+void memory(Lowering *lw)
 {
+    Program *p = lw->p;
+    Arena *scratch = lw->scratch;
     finish_instrs(p);
     read_lifetimes(p);
-    classify(p);
-    place_offsets(p, scratch);
+    classify(p, schedule_slots(lw));
+    keep_sent(p);
+    share(p);
+    place_offsets(p, PART_PRIVATE, scratch);
+    place_offsets(p, PART_SHARED, scratch);
 }
 
 int64_t program_live_peak(const Program *p)
@@ -205,5 +256,5 @@ int64_t program_live_peak(const Program *p)
 
 int64_t program_excess(const Program *p)
 {
-    return p->map_bytes[PART_PRIVATE] + p->map_bytes[PART_SHARED] + p->reserve - p->memory;
+    return program_map_bytes(p) + p->reserve - p->memory;
 }

@@ -9,74 +9,9 @@
 #include "codegen/pass.h"
 
 #include "base/text.h"
+#include "ir/split.h"
 
 #include <string.h>
-
-/* ---- facts about one op ---- */
-
-/* A cast that loses no bits is linear, whatever the table says of casts. */
-static char linear_letter(const Graph *g, const Op *op, int arg)
-{
-    const char *l = op_info[op->kind].linear;
-    if (op->kind == OP_cast && dtype_bytes(value_of(g, op->out[0])->dtype) >= dtype_bytes(value_of(g, op->arg[0])->dtype))
-        return 'l';
-    return arg < (int)strlen(l) ? l[arg] : '-';
-}
-
-static bool has_factor(const uint8_t *label, uint8_t rank, uint8_t f)
-{
-    return memchr(label, f, rank) != NULL;
-}
-
-static uint8_t arg_rank(const Graph *g, const Op *op, int a)
-{
-    return has_value(op->arg[a]) ? value_of(g, op->arg[a])->rank : 0;
-}
-
-static bool in_args(const Graph *g, const Op *op, uint8_t f)
-{
-    for (int a = 0; a < op->narg; a++)
-        if (has_factor(op->arg_factor[a], arg_rank(g, op, a), f))
-            return true;
-    return false;
-}
-
-static bool in_result(const Graph *g, const Op *op, int k, uint8_t f)
-{
-    return has_value(op->out[k]) && has_factor(op->out_factor[k], value_of(g, op->out[k])->rank, f);
-}
-
-/* Whether the signature marks the axis of this role '!'. */
-static bool role_whole(OpKind k, char role)
-{
-    const OpSig *s = op_sig(k);
-    for (int i = 0; i < s->nformal + s->nresult + s->nsaved; i++) {
-        const SigFormal *f = i < s->nformal ? &s->formal[i] : &s->result[i - s->nformal];
-        for (int x = 0; x < f->naxis; x++)
-            if (!f->axis[x].dots && f->axis[x].role == role && f->axis[x].whole)
-                return true;
-    }
-    return false;
-}
-
-/* Ops in which an axis that the result lacks is moved or cut, not summed. */
-static bool moves_axes(OpKind k)
-{
-    return op_info[k].flags & OPF_VIEW || k == OP_select || k == OP_slice || k == OP_place || k == OP_concat;
-}
-
-/* Whether the op's result is a sum over factor f, which only arguments have. */
-static bool sums_over(const Graph *g, const Op *op, uint8_t f)
-{
-    if (moves_axes(op->kind))
-        return false;
-    if (op->factor[f].role == '.')
-        return true;
-    for (int a = 0; a < op->narg; a++)
-        if (linear_letter(g, op, a) == 'l' && has_factor(op->arg_factor[a], arg_rank(g, op, a), f))
-            return true;
-    return false;
-}
 
 /* ---- the walk ---- */
 
@@ -105,7 +40,7 @@ static uint8_t cut_factor(Micro *mi, const Graph *g, OpId o)
     for (int k = 0; k < op->nout && cut == NO_FACTOR; k++)
         for (int x = 0; has_value(op->out[k]) && x < value_of(g, op->out[k])->rank; x++) {
             uint8_t f = op->out_factor[k][x];
-            if (same_dim(value_of(g, op->out[k])->axis[x], g->batch) && !in_args(g, op, f))
+            if (same_dim(value_of(g, op->out[k])->axis[x], g->batch) && !op_args_have(g, op, f))
                 cut = f;
         }
     return cut;
@@ -114,7 +49,7 @@ static uint8_t cut_factor(Micro *mi, const Graph *g, OpId o)
 static void check_cut(Micro *mi, const Graph *g, OpId o, uint8_t cut)
 {
     const Op *op = op_of(g, o);
-    if (role_whole(op->kind, op->factor[cut].role))
+    if (op_needs_whole(op->kind, op->factor[cut].role))
         block(mi, o, "needs the whole batch at once");
     for (int a = 0; a < op->narg; a++) {
         if (!has_value(op->arg[a]))
@@ -122,7 +57,7 @@ static void check_cut(Micro *mi, const Graph *g, OpId o, uint8_t cut)
         MicroKind kind = mi->value[op->arg[a].i].kind;
         if (kind == MICRO_PARTIAL)
             block(mi, o, "meets a sum over the batch that is not complete yet");
-        else if (kind == MICRO_WHOLE && has_factor(op->arg_factor[a], arg_rank(g, op, a), cut))
+        else if (kind == MICRO_WHOLE && op_arg_has(g, op, a, cut))
             block(mi, o, "reads the whole batch axis of a value that is not given per sample");
     }
 }
@@ -135,7 +70,7 @@ static bool check_partial(Micro *mi, const Graph *g, OpId o)
     for (int a = 0; a < op->narg; a++) {
         if (!has_value(op->arg[a]))
             continue;
-        char letter = linear_letter(g, op, a);
+        char letter = op_linear(g, op, a);
         if (mi->value[op->arg[a].i].kind != MICRO_PARTIAL) {
             joint_whole |= letter == 'j' ? 1 << a : 0;
             continue;
@@ -157,11 +92,11 @@ static void set_result(Micro *mi, const Graph *g, OpId o, int k, uint8_t cut, bo
 {
     const Op *op = op_of(g, o);
     MicroValue *v = &mi->value[op->out[k].i];
-    if (cut != NO_FACTOR && in_result(g, op, k, cut)) {
+    if (cut != NO_FACTOR && op_out_has(g, op, k, cut)) {
         const uint8_t *label = op->out_factor[k];
         *v = (MicroValue){MICRO_CUT, (uint32_t)((const uint8_t *)memchr(label, cut, MAX_RANK) - label)};
     } else if (cut != NO_FACTOR) {
-        if (!sums_over(g, op, cut))
+        if (!op_sums_over(g, op, cut))
             block(mi, o, "mixes the samples of the batch");
         else if (op->phase != PHASE_BACKWARD && (k > 0 || !(op_info[op->kind].flags & OPF_ACCUM)))
             block(mi, o, "sums over the batch and cannot continue a sum");
@@ -223,7 +158,7 @@ bool micro_closes(const Graph *g, const Micro *mi, OpId o)
 {
     const Op *op = op_of(g, o);
     uint8_t cut = mi->cut[o.i];
-    return op->phase <= PHASE_FORWARD && cut != NO_FACTOR && op->nout > 0 && !in_result(g, op, 0, cut);
+    return op->phase <= PHASE_FORWARD && cut != NO_FACTOR && op->nout > 0 && !op_out_has(g, op, 0, cut);
 }
 
 /* ---- diagnostics ---- */

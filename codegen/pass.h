@@ -3,6 +3,7 @@
 /* Private to codegen: the passes, in the order driver.c calls them, and what
  * they share.  A pass reads and changes a Program that is valid before and after. */
 #include "codegen/codegen.h"
+#include "ir/layout.h"
 
 enum { NOTHING = UINT32_MAX };        /* no instruction, axis or use of the kind asked for */
 
@@ -32,6 +33,13 @@ void  micro_check(Diags *, Arena *, const Graph *, const Micro *);
  * is added up over micro-batches. */
 bool  micro_closes(const Graph *, const Micro *, OpId o);
 
+/* ---- what runs again in backward (recompute.c) ---- */
+
+typedef struct Recompute {
+    uint32_t *block; uint32_t nblock; /* per op: its block, from 1 on; 0: none */
+    bool     *again;                  /* per op: runs again before the first backward op of its block */
+} Recompute;
+
 /* ---- lowering ---- */
 
 typedef struct Lowering {
@@ -42,19 +50,52 @@ typedef struct Lowering {
     Diags         *ds;
     Arena         *scratch;
     Micro          micro;
+    Layout         layout;
+    Recompute      recompute;
+    uint32_t       stage, place;      /* of the rank: its stage, and its number in it */
+    uint32_t      *weight_of; uint32_t nweight_of;   /* per state of the program: the graph's weight */
     Program       *p;
 } Lowering;
 
 void support_check(const Lowering *);  /* diagnose what codegen and the device cannot do */
+Recompute recompute_read(Lowering *);  /* from the plan's rules; the micro-batches are known */
 void place(Lowering *);                /* ops -> instructions, values -> tensors */
 void fuse(Program *, Arena *scratch);
-void bucket(Program *, int64_t limit, Arena *scratch);
-void schedule(Program *);
-void memory(Program *, Arena *scratch);
+void bucket(Lowering *);
+void schedule(Lowering *);
+/* Micro-batches in flight on the rank's stage. */
+uint32_t schedule_slots(const Lowering *);
+void memory(Lowering *);
 int  verify(const Program *, FILE *err);
+int  verify_update(const Program *, FILE *err);
 
 /* Instruction of an op: extents, roles and attributes; no tensors yet. */
 Instr instr_from_op(const Lowering *, OpId);
+/* A tensor of a value in a placement, without a buffer. */
+Tensor value_tensor(const Lowering *, ValueId, Placement);
+
+/* Place an op by its distributed form, when it is cut along a factor that has one:
+ * `whole` is the instruction as it would be otherwise (distribute.c). */
+bool place_distributed(Lowering *, OpId, const Instr *whole);
+
+/* ---- conversions (convert.c) ---- */
+
+/* The value, which lies as `from` in t, as `to`: instructions at the end of the
+ * program, and the tensor they make. */
+TensorId convert(Lowering *, ValueId, TensorId t, Placement from, Placement to);
+/* One collective over the ranks that differ on the axes of a set, from the bytes of
+ * src to those of dst. */
+void     collective(Lowering *, OpKind, GridSet, const char *path, TensorId src, TensorId dst);
+/* The same over these ranks of several stages. */
+void     collective_over(Lowering *, OpKind, GridSet, StageSet, const char *path, TensorId src, TensorId dst);
+/* To be called before any group is made. */
+void     number_groups(Lowering *);
+/* A value that crosses between stages, from or into the bytes of a tensor. */
+void     message(Lowering *, OpKind, const Crossing *, TensorId);
+/* The program's group of ranks that differ on the axes of a set; ALL_RANKS: of all
+ * ranks of all stages. */
+#define ALL_RANKS ((GridSet)UINT16_MAX)
+uint32_t group_index(Lowering *, GridSet);
 
 /* The result of a view op (rename, merge, unmerge): a tensor on the bytes of
  * `x`, after or before a transpose where the order of axes asks for one. */
@@ -73,8 +114,12 @@ void  instr_clear(Instr *);
 /* A tensor alone on a new buffer, which has the tensor's path for a name. */
 TensorId code_own(Program *, Tensor, BufferClass);
 int64_t  align_up(int64_t bytes, int64_t to);
+/* An instruction without arguments yet, its attributes the op's defaults. */
+Instr instr_new(OpKind, const char *path);
 /* A copy of src into dst, as an instruction: shapes are equal. */
 Instr instr_copy(const Program *, TensorId src, TensorId dst);
+/* Axis x of dst is axis order[x] of src. */
+Instr instr_transpose(const Program *, const char *path, TensorId src, TensorId dst, const uint8_t *order);
 
 typedef struct Insertion { uint32_t before; Instr instr; ProcKind proc; } Insertion;
 /* Insert in order of `before` (ties in the order given), each into its procedure,

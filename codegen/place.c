@@ -1,7 +1,9 @@
-/* Place: every value becomes a tensor with a buffer, every op an instruction.
+/* Place: every value becomes a tensor with a buffer, every op an instruction, and
+ * where a value is needed in another placement than it was made in, a conversion
+ * (convert.c) stands before the first op of the procedure that needs it so.
  *
- * One device holds everything, so each axis lies whole at origin 0, except the
- * batch axis of a value that is cut: a tensor holds one micro-batch of it.
+ * A tensor holds the rank's part of a value, and of a value that micro-batches cut
+ * one micro-batch of that.
  *
  * The forward ops are placed twice: for training, and for evaluation (dropout
  * off, nothing saved), which has buffers of its own.  What is given from outside
@@ -13,28 +15,37 @@
 
 #include "base/text.h"
 
+/* A value in a placement that it was not made in. */
+typedef struct Converted { ValueId value; Placement placement; TensorId tensor; } Converted;
+
 /* One placing of the forward pass. */
 typedef struct World {
     ProcKind forward;                 /* PROC_forward or PROC_evaluate */
-    TensorId *tensor;                 /* per value */
+    TensorId *tensor;                 /* per value; NO_TENSOR: not on this stage */
+    Placement *placed;                /* per value: where it lies here */
     TensorId *given;                  /* per value: an input as the loader gives it */
+    Converted *converted; uint32_t nconverted;       /* in the order made */
+    uint32_t here;                    /* those from here on were made in this procedure */
 } World;
 
 /* ---- tensors ---- */
 
+Tensor value_tensor(const Lowering *lw, ValueId v, Placement p)
+{
+    MicroValue mv = lw->micro.value[v.i];
+    return layout_tensor(&lw->layout, v, p, lw->place, mv.kind == MICRO_CUT ? (int)mv.axis : -1, lw->micro.count);
+}
+
 static Tensor tensor_of(const Lowering *lw, ValueId v)
 {
-    const Value *val = value_of(lw->g, v);
-    MicroValue mv = lw->micro.value[v.i];
-    Tensor t = {.path = val->path, .buffer = NO_BUFFER, .dtype = val->dtype, .rank = val->rank, .role = val->role};
-    if (t.dtype == DT_bool)
-        t.dtype = DT_u8;
-    for (uint32_t x = 0; x < val->rank; x++) {
-        int64_t n = dim_of(lw->g, val->axis[x])->extent;
-        bool cut = mv.kind == MICRO_CUT && mv.axis == x;
-        t.axis[x] = (AxisPlace){.local = cut ? n / lw->micro.count : n, .global = n, .micro = cut};
-    }
-    return t;
+    return value_tensor(lw, v, lw->layout.value[v.i]);
+}
+
+/* A weight lies where it is read; one that nobody reads, on the first stage. */
+static bool is_here(const Lowering *lw, ValueId weight)
+{
+    StageSet used = lw->layout.used[weight.i];
+    return used ? used >> lw->stage & 1 : lw->stage == 0;
 }
 
 static void place_weights(Lowering *lw, TensorId *tensor)
@@ -42,9 +53,12 @@ static void place_weights(Lowering *lw, TensorId *tensor)
     Program *p = lw->p;
     for (uint32_t i = 0; i < lw->g->nweight; i++) {
         const Weight *w = &lw->g->weight[i];
+        if (!is_here(lw, w->value))
+            continue;
+        PUSH(lw->scratch, lw->weight_of, lw->nweight_of, i);
         TensorId t = tensor[w->value.i] = code_own(p, tensor_of(lw, w->value), CLASS_weights);
         State s = {.path = value_of(lw->g, w->value)->path, .weight = t, .master = NO_TENSOR, .gradient = NO_TENSOR,
-                   .moment = {NO_TENSOR, NO_TENSOR}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
+                   .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
         PUSH(p->arena, p->state, p->nstate, s);
     }
 }
@@ -75,8 +89,7 @@ Instr instr_from_op(const Lowering *lw, OpId o)
     in.narg = op->narg;
     in.nout = op->nout;
     for (uint8_t f = 0; f < op->nfactor; f++) {
-        int64_t n = dim_of(lw->g, op->factor[f].dim)->extent;
-        in.extent[f] = f == cut ? n / lw->micro.count : n;
+        in.extent[f] = layout_extent(&lw->layout, o, f) / (f == cut ? lw->micro.count : 1);
         in.role[f] = op->factor[f].role;
     }
     memcpy(in.arg_factor, op->arg_factor, sizeof in.arg_factor);
@@ -85,19 +98,85 @@ Instr instr_from_op(const Lowering *lw, OpId o)
     return in;
 }
 
-/* A whole operand that meets a summand counts once: a part of it per micro-batch. */
-static TensorId once(Lowering *lw, const Op *op, TensorId x)
+/* A whole operand that meets a summand counts once: a part of it per micro-batch, on
+ * the ranks whose coordinates on the axes of `set` are 0. */
+static TensorId once(Lowering *lw, const char *path, const char *key, TensorId x, int64_t parts, GridSet set)
 {
+    bool here = true;
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        here &= !(set >> d & 1) || grid_coordinate(&lw->layout.grid, lw->place, d) == 0;
     Tensor t = lw->p->tensor[x.i];
+    t.partial = set != 0;
     TensorId part = code_own(lw->p, t, CLASS_working);
     Instr in = instr_copy(lw->p, x, part);
     in.op = OP_scale;
-    in.path = op->path;
-    in.key = op->key;
+    in.path = path;
+    in.key = key;
     memset(in.attr, 0, sizeof in.attr);
-    *instr_set(&in, "by") = ATTR_F(1.0 / (double)lw->micro.count);
+    *instr_set(&in, "by") = ATTR_F(here ? 1.0 / (double)parts : 0.0);
     program_add_instr(lw->p, in);
     return part;
+}
+
+/* ---- arguments ---- */
+
+static const Converted *find_converted(const Lowering *lw, const World *w, uint32_t from, ValueId v, const Placement *as)
+{
+    const Grid *g = &lw->layout.grid;
+    for (uint32_t i = from; i < w->nconverted; i++) {
+        const Converted *c = &w->converted[i];
+        bool fits = as ? placement_equal(g, c->placement, *as) : !placement_on(g, c->placement, PLACE_PARTIAL);
+        if (c->value.i == v.i && fits)
+            return c;
+    }
+    return NULL;
+}
+
+/* A value that lies as `from` in t, as `as`: also one that is whole where a summand is
+ * asked for, because it came completed from another stage. */
+static TensorId converted(Lowering *lw, ValueId v, TensorId t, Placement from, Placement as)
+{
+    const Grid *g = &lw->layout.grid;
+    GridSet counts_once = placement_on(g, as, PLACE_PARTIAL) & (GridSet)~placement_on(g, from, PLACE_PARTIAL);
+    Placement to = as;
+    for (uint32_t d = 0; d < g->n; d++)
+        to.on[d] = counts_once >> d & 1 ? PLACE_WHOLE : as.on[d];
+    const char *path = value_of(lw->g, v)->path;
+    t = convert(lw, v, t, from, to);
+    return counts_once ? once(lw, path, path, t, 1, counts_once) : t;
+}
+
+/* A value in a placement.  A sum that the forward pass completed is not completed
+ * again in backward: what it became is saved. */
+static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
+{
+    const Grid *g = &lw->layout.grid;
+    Placement from = w->placed[v.i];
+    TensorId t = w->tensor[v.i];
+    assert(has_tensor(t) && "makers come first");
+    if (placement_equal(g, from, as))
+        return t;
+    const Converted *c = find_converted(lw, w, w->here, v, &as);
+    if (!c && placement_on(g, from, PLACE_PARTIAL))
+        c = find_converted(lw, w, 0, v, &as);
+    if (c)
+        return c->tensor;
+    bool sum = placement_on(g, from, PLACE_PARTIAL) && !placement_on(g, as, PLACE_PARTIAL);
+    const Converted *complete = sum ? find_converted(lw, w, 0, v, NULL) : NULL;
+    if (complete && placement_equal(g, complete->placement, as))
+        return complete->tensor;
+    t = complete ? converted(lw, v, complete->tensor, complete->placement, as) : converted(lw, v, t, from, as);
+    PUSH(lw->scratch, w->converted, w->nconverted, ((Converted){v, as, t}));
+    return t;
+}
+
+static TensorId argument(Lowering *lw, World *w, OpId o, int a)
+{
+    const Op *op = op_of(lw->g, o);
+    TensorId t = as_placed(lw, w, op->arg[a], layout_need(&lw->layout, o, a));
+    bool part = lw->micro.once[o.i] >> a & 1;
+    GridSet set = layout_once(&lw->layout, o, a);
+    return part || set ? once(lw, op->path, op->key, t, part ? lw->micro.count : 1, set) : t;
 }
 
 /* ---- ops that are no instruction ---- */
@@ -141,34 +220,80 @@ static void place_results(Lowering *lw, World *w, OpId o, Instr *in)
     }
 }
 
+/* A sum of gradients of which this stage has one: that is its summand. */
+static bool place_summand(Lowering *lw, World *w, OpId o)
+{
+    const Op *op = op_of(lw->g, o);
+    for (int a = 0; has_value(op->sum_of) && a < 2; a++)
+        if (!has_tensor(w->tensor[op->arg[a].i])) {
+            w->tensor[op->out[0].i] = argument(lw, w, o, !a);
+            return true;
+        }
+    return false;
+}
+
 static void place_op(Lowering *lw, World *w, OpId o)
 {
     const Op *op = op_of(lw->g, o);
+    if (place_summand(lw, w, o))
+        return;
     if (op_info[op->kind].flags & OPF_VIEW || is_identity(lw, w, op)) {
         TensorId *out = &w->tensor[op->out[0].i];
-        *out = view_place(lw, op, w->tensor[op->arg[0].i], tensor_of(lw, op->out[0]), *out);
+        *out = view_place(lw, op, argument(lw, w, o, 0), tensor_of(lw, op->out[0]), *out);
         return;
     }
     Instr in = instr_from_op(lw, o);
-    for (int a = 0; a < op->narg; a++) {
-        if (!has_value(op->arg[a]))
-            continue;
-        in.arg[a] = w->tensor[op->arg[a].i];
-        assert(has_tensor(in.arg[a]) && "makers come first");
-        if (lw->micro.once[o.i] >> a & 1)
-            in.arg[a] = once(lw, op, in.arg[a]);
-    }
+    for (int a = 0; a < op->narg; a++)
+        if (has_value(op->arg[a]))
+            in.arg[a] = argument(lw, w, o, a);
     if (op->kind == OP_attention && w->forward == PROC_evaluate)
         *instr_set(&in, "dropout") = ATTR_F(0);
     place_results(lw, w, o, &in);
-    program_add_instr(lw->p, in);
+    if (!place_distributed(lw, o, &in))
+        program_add_instr(lw->p, in);
 }
 
 static void place_phase(Lowering *lw, World *w, Phase phase)
 {
     for (uint32_t o = 0; o < lw->g->nop; o++)
-        if (lw->g->op[o].phase == phase)
+        if (lw->g->op[o].phase == phase && lw->layout.stages[o] >> lw->stage & 1)
             place_op(lw, w, (OpId){o});
+}
+
+/* ---- what crosses between stages ---- */
+
+static Placement crossing_placement(const Lowering *lw, ValueId v)
+{
+    Placement p = lw->layout.value[v.i];
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        p.on[d] = p.on[d] == PLACE_PARTIAL ? PLACE_WHOLE : p.on[d];
+    return p;
+}
+
+static bool crosses_in(const Lowering *lw, const Crossing *c, Phase phase)
+{
+    return op_of(lw->g, value_of(lw->g, c->value)->maker)->phase == phase;
+}
+
+static void receive(Lowering *lw, World *w, Phase phase)
+{
+    for (uint32_t i = 0; i < lw->layout.ncrossing; i++) {
+        const Crossing *c = &lw->layout.crossing[i];
+        if (c->to != lw->stage || !crosses_in(lw, c, phase))
+            continue;
+        w->placed[c->value.i] = crossing_placement(lw, c->value);
+        TensorId t = w->tensor[c->value.i] = code_own(lw->p, value_tensor(lw, c->value, w->placed[c->value.i]), CLASS_working);
+        message(lw, OP_recv, c, t);
+    }
+}
+
+static void send(Lowering *lw, World *w, Phase phase)
+{
+    for (uint32_t i = 0; i < lw->layout.ncrossing; i++) {
+        const Crossing *c = &lw->layout.crossing[i];
+        if (c->from == lw->stage && crosses_in(lw, c, phase))
+            message(lw, OP_send, c, as_placed(lw, w, c->value, crossing_placement(lw, c->value)));
+    }
 }
 
 /* Inputs of floats arrive in their own type; what computes with them reads a copy
@@ -178,7 +303,7 @@ static void cast_inputs(Lowering *lw, World *w)
     DType compute = lw->g->precision.compute;
     for (uint32_t v = 0; v < lw->g->nvalue; v++) {
         const Value *val = &lw->g->value[v];
-        if (val->role != ROLE_INPUT || !dtype_is_float(val->dtype) || val->dtype == compute)
+        if (val->role != ROLE_INPUT || !dtype_is_float(val->dtype) || val->dtype == compute || !(lw->layout.used[v] >> lw->stage & 1))
             continue;
         Tensor t = tensor_of(lw, (ValueId){v});
         t.dtype = compute;
@@ -201,26 +326,89 @@ static void close_proc(Program *p, ProcKind kind, uint32_t first)
         PUSH(p->arena, p->proc, p->nproc, ((Proc){.kind = kind, .first = first, .end = p->ninstr}));
 }
 
+/* What the model gives out is never left as summands. */
+static void place_outputs(Lowering *lw, World *w)
+{
+    for (uint32_t i = 0; i < lw->g->noutput; i++) {
+        ValueId v = lw->g->output[i];
+        if (has_tensor(w->tensor[v.i]))
+            PUSH(lw->p->arena, lw->p->output, lw->p->noutput, as_placed(lw, w, v, crossing_placement(lw, v)));
+    }
+}
+
 static void place_forward(Lowering *lw, World *w)
 {
     uint32_t first = lw->p->ninstr;
+    w->here = w->nconverted;
     cast_inputs(lw, w);
+    receive(lw, w, PHASE_FORWARD);
     place_phase(lw, w, PHASE_FORWARD);
+    send(lw, w, PHASE_FORWARD);
+    if (w->forward == PROC_evaluate)
+        place_outputs(lw, w);
     close_proc(lw->p, w->forward, first);
+}
+
+/* ---- recomputation ---- */
+
+/* Values of the block are made anew, and so is what they were converted to. */
+static void forget(World *w, const Op *op)
+{
+    for (int k = 0; k < op->nout; k++) {
+        if (has_value(op->out[k]))
+            w->tensor[op->out[k].i] = NO_TENSOR;
+        for (uint32_t i = 0; i < w->nconverted; i++)
+            if (w->converted[i].value.i == op->out[k].i)
+                w->converted[i].value = NO_VALUE;
+    }
+}
+
+static void place_again(Lowering *lw, World *w, uint32_t block)
+{
+    for (uint32_t o = 0; o < lw->g->nop; o++)
+        if (lw->recompute.block[o] == block && lw->recompute.again[o] && lw->layout.stages[o] >> lw->stage & 1) {
+            forget(w, &lw->g->op[o]);
+            place_op(lw, w, (OpId){o});
+        }
+}
+
+static void place_backward(Lowering *lw, World *w)
+{
+    bool *done = NEWN(lw->scratch, bool, lw->recompute.nblock + 1);
+    for (uint32_t o = 0; o < lw->g->nop; o++) {
+        const Op *op = &lw->g->op[o];
+        if (op->phase != PHASE_BACKWARD || !(lw->layout.stages[o] >> lw->stage & 1))
+            continue;
+        uint32_t block = has_op(op->forward) ? lw->recompute.block[op->forward.i] : 0;
+        if (block && !done[block])
+            place_again(lw, w, block);
+        done[block] = true;
+        place_op(lw, w, (OpId){o});
+    }
+}
+
+/* Where the weight lies; summands of ranks are left to the bucket. */
+static Placement gradient_placement(const Lowering *lw, uint32_t weight)
+{
+    Placement p = lw->layout.value[lw->g->weight[weight].value.i];
+    for (uint32_t d = 0; d < lw->layout.grid.n; d++)
+        if (lw->layout.reduce[weight] >> d & 1)
+            p.on[d] = PLACE_PARTIAL;
+    return p;
 }
 
 /* The gradient must be a summand: one that is the same in every micro-batch is
  * counted in parts. */
 static void place_gradients(Lowering *lw, World *w)
 {
-    for (uint32_t i = 0; i < lw->g->nweight; i++) {
-        const Weight *wt = &lw->g->weight[i];
-        if (wt->frozen || !has_value(wt->gradient))
+    for (uint32_t i = 0; i < lw->p->nstate; i++) {
+        const Weight *wt = &lw->g->weight[lw->weight_of[i]];
+        if (wt->frozen || !has_value(wt->gradient) || !has_tensor(w->tensor[wt->gradient.i]))
             continue;
-        TensorId t = w->tensor[wt->gradient.i];
+        TensorId t = as_placed(lw, w, wt->gradient, gradient_placement(lw, lw->weight_of[i]));
         const Op *maker = op_of(lw->g, value_of(lw->g, wt->gradient)->maker);
         if (lw->micro.count > 1 && lw->micro.value[wt->gradient.i].kind == MICRO_WHOLE)
-            t = once(lw, maker, t);
+            t = once(lw, maker->path, maker->key, t, lw->micro.count, 0);
         lw->p->state[i].gradient = t;
     }
 }
@@ -229,15 +417,20 @@ static void place_training(Lowering *lw, World *w)
 {
     place_forward(lw, w);
     uint32_t first = lw->p->ninstr;
-    place_phase(lw, w, PHASE_BACKWARD);
+    w->here = w->nconverted;
+    receive(lw, w, PHASE_BACKWARD);
+    place_backward(lw, w);
     place_gradients(lw, w);
+    send(lw, w, PHASE_BACKWARD);
     close_proc(lw->p, PROC_backward, first);
 }
 
 static World world_new(Lowering *lw, ProcKind forward, const World *shared)
 {
     size_t bytes = sizeof(TensorId) * (lw->g->nvalue + 1);
-    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .given = arena_alloc(lw->scratch, bytes)};
+    size_t places = sizeof(Placement) * (lw->g->nvalue + 1);
+    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .given = arena_alloc(lw->scratch, bytes), .placed = arena_alloc(lw->scratch, places)};
+    memcpy(w.placed, lw->layout.value, places);
     if (shared) {
         memcpy(w.tensor, shared->tensor, bytes);
         memcpy(w.given, shared->given, bytes);
@@ -246,6 +439,31 @@ static World world_new(Lowering *lw, ProcKind forward, const World *shared)
     for (uint32_t v = 0; v <= lw->g->nvalue; v++)
         w.tensor[v] = w.given[v] = NO_TENSOR;
     return w;
+}
+
+/* A scalar summed over ranks in place. */
+static void sum_scalar(Lowering *lw, TensorId t, GridSet set)
+{
+    collective(lw, OP_all_reduce, set, lw->p->tensor[t.i].path, t, t);
+}
+
+static void place_agreement(Lowering *lw, World *w)
+{
+    uint32_t first = lw->p->ninstr;
+    for (uint32_t v = 0; v < lw->g->nvalue; v++)
+        if (lw->layout.agree[v] && has_tensor(w->tensor[v]))
+            sum_scalar(lw, w->tensor[v], lw->layout.agree[v]);
+    close_proc(lw->p, PROC_agree, first);
+}
+
+static void place_total(Lowering *lw, TensorId loss)
+{
+    uint32_t first = lw->p->ninstr;
+    GridSet set = placement_on(&lw->layout.grid, lw->layout.value[lw->g->loss.i], PLACE_PARTIAL);
+    if (set)
+        sum_scalar(lw, loss, set);
+    lw->p->tensor[loss.i].partial = false;           /* summed where it lies */
+    close_proc(lw->p, PROC_total, first);
 }
 
 static void place_shared(Lowering *lw, World *w)
@@ -257,8 +475,9 @@ static void place_shared(Lowering *lw, World *w)
             w->tensor[v] = w->given[v];
     place_phase(lw, w, PHASE_BEGIN);
     close_proc(lw->p, PROC_begin, 0);
+    place_agreement(lw, w);
     ValueId loss = lw->g->loss;
-    if (has_value(loss) && !has_tensor(w->tensor[loss.i]))
+    if (has_value(loss) && !has_tensor(w->tensor[loss.i]) && layout_has(&lw->layout, loss, lw->stage))
         w->tensor[loss.i] = code_own(lw->p, tensor_of(lw, loss), CLASS_scalars);
 }
 
@@ -274,6 +493,6 @@ void place(Lowering *lw)
     }
     World eval = world_new(lw, PROC_evaluate, &shared);
     place_forward(lw, &eval);
-    for (uint32_t i = 0; i < g->noutput; i++)
-        PUSH(lw->p->arena, lw->p->output, lw->p->noutput, eval.tensor[g->output[i].i]);
+    if (has_tensor(lw->p->loss))
+        place_total(lw, lw->p->loss);
 }

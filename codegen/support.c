@@ -58,18 +58,9 @@ static void check_values(const Lowering *lw)
     }
 }
 
-static void check_mesh(const Lowering *lw)
-{
-    for (int a = 0; a < MESH_AXES; a++)
-        if (lw->plan->mesh[a] > 1)
-            diag_error(lw->ds, NOWHERE, "'mesh %s = %lld' needs more than one device, and programs run on one so far", mesh_axis_name((MeshAxis)a),
-                       (long long)lw->plan->mesh[a]);
-}
-
 void support_check(const Lowering *lw)
 {
     int errors = lw->ds->errors;
-    check_mesh(lw);
     check_compute(lw);
     if (lw->ds->errors > errors)
         return;

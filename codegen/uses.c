@@ -149,6 +149,7 @@ static bool wanted(const Uses *u, const bool *read, TensorId t)
     return !uses_free(u, b) || read[b.i];
 }
 
+/* Communication stays: peers take part in it. */
 void uses_remove_dead(Uses *u)
 {
     Program *p = u->p;
@@ -157,7 +158,7 @@ void uses_remove_dead(Uses *u)
         Instr *in = &p->instr[i];
         if (in->op == REMOVED)
             continue;
-        bool lives = false;
+        bool lives = op_info[in->op].flags & OPF_COMM;
         for (int k = 0; k < in->nout; k++)
             lives |= wanted(u, read, in->out[k]);
         if (!lives) {

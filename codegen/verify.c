@@ -35,6 +35,47 @@ static void check_procs(Verify *v)
         broken(v, "procedures cover %u of %u instructions", at, p->ninstr);
 }
 
+/* ---- placements ---- */
+
+/* Conversions and what moves elements along axes: their factors are of bytes, not of
+ * axes of values. */
+static bool moves_elements(OpKind k)
+{
+    return op_info[k].flags & OPF_COMM || k == OP_transpose || k == OP_slice || k == OP_place || k == OP_select || k == OP_concat;
+}
+
+static bool same_place(const AxisPlace *a, const AxisPlace *b)
+{
+    return a->origin == b->origin && a->global == b->global && a->per_micro == b->per_micro;
+}
+
+static void check_operand(Verify *v, uint32_t i, TensorId id, const uint8_t *factor, const AxisPlace **seen)
+{
+    const Tensor *t = has_tensor(id) ? &v->p->tensor[id.i] : NULL;
+    for (int x = 0; t && x < t->rank && factor[x] < MAX_FACTORS; x++) {
+        const AxisPlace **s = &seen[factor[x]];
+        if (*s && !same_place(*s, &t->axis[x]))
+            broken(v, "instruction %u (%s): axis %d of '%s' begins at %lld of %lld, that of another operand at %lld of %lld", i, v->p->instr[i].path, x,
+                   t->path, (long long)t->axis[x].origin, (long long)t->axis[x].global, (long long)(*s)->origin, (long long)(*s)->global);
+        *s = &t->axis[x];
+    }
+}
+
+/* What an instruction takes as one axis is the same part of one axis in all operands. */
+static void check_places(Verify *v)
+{
+    for (uint32_t i = 0; i < v->p->ninstr; i++) {
+        const Instr *in = &v->p->instr[i];
+        const AxisPlace *seen[MAX_FACTORS] = {0};
+        if (moves_elements(in->op))
+            continue;
+        for (int a = 0; a < in->narg; a++)
+            check_operand(v, i, in->arg[a], in->arg_factor[a], seen);
+        for (int k = 0; k < in->nout; k++)
+            check_operand(v, i, in->out[k], in->out_factor[k], seen);
+    }
+}
+
 /* ---- gradients ---- */
 
 static Accumulate accumulation(const Instr *in, int k)
@@ -70,6 +111,14 @@ static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorI
     }
 }
 
+/* Whether an instruction sums accumulators over ranks, in place: see verify_update.c. */
+static bool sums_over_ranks(const Program *p, uint32_t i)
+{
+    const Instr *in = &p->instr[i];
+    return op_info[in->op].flags & OPF_COMM && proc_has(proc_find(p, PROC_update), i) && has_tensor(in->out[0]) &&
+           p->buffer[buffer_of(p, in->out[0]).i].cls == CLASS_gradients;
+}
+
 static void check_gradients(Verify *v)
 {
     const Program *p = v->p;
@@ -78,6 +127,8 @@ static void check_gradients(Verify *v)
     GradientPlaces g = gradient_places(p, scratch);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
+        if (sums_over_ranks(p, i))
+            continue;
         for (int a = 0; a < in->narg; a++)
             check_access(v, &g, i, in->arg[a], false, ACC_NO, writers);
         for (int k = 0; k < in->nout; k++)
@@ -109,7 +160,7 @@ static void check_schedule(Verify *v)
     const Program *p = v->p;
     Arena *scratch = arena_new("scratch");
     for (int kind = PROC_begin; kind <= PROC_backward; kind++)
-        if (p->ncall > 0 && proc_find(p, (ProcKind)kind))
+        if (p->ncall > 0 && kind != PROC_agree && proc_find(p, (ProcKind)kind))
             check_calls(v, (ProcKind)kind, scratch);
     arena_free(scratch);
     for (uint32_t i = 0; i + 1 < p->ncall; i++)
@@ -121,6 +172,7 @@ int verify(const Program *p, FILE *err)
 {
     Verify v = {.p = p, .err = err};
     check_procs(&v);
+    check_places(&v);
     if (has_tensor(p->norm))                          /* accumulators are there once buckets are */
         check_gradients(&v);
     check_schedule(&v);

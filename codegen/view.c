@@ -51,16 +51,10 @@ static Tensor permuted(const Tensor *t, Order o)
     return r;
 }
 
-/* out[i] = in[order[i]] */
 static void emit_transpose(Lowering *lw, const Op *op, TensorId in, TensorId out, Order o)
 {
-    Instr t = instr_copy(lw->p, in, out);
-    t.op = OP_transpose;
-    memset(t.attr, 0, sizeof t.attr);
-    t.path = op->path;
+    Instr t = instr_transpose(lw->p, op->path, in, out, o.axis);
     t.key = op->key;
-    for (int i = 0; i < o.n; i++)
-        t.out_factor[0][i] = o.axis[i];
     program_add_instr(lw->p, t);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "frontend/elab.h"
+#include "ir/split.h"
 
 typedef struct Reader {
     Elab        *e;
@@ -194,6 +195,15 @@ static void read_list(Reader *r, const Node *n, const char *what, int64_t least,
         add_choice(r, c, t.i);
 }
 
+/* Whether lists that stand beside each other are alike. */
+static bool is_even(const Node *n)
+{
+    for (uint32_t i = 0; n->kind == N_LIST && i < n->nkid; i++)
+        if (n->kid[i]->kind != n->kid[0]->kind || (n->kid[i]->kind == N_LIST && n->kid[i]->nkid != n->kid[0]->nkid) || !is_even(n->kid[i]))
+            return false;
+    return true;
+}
+
 /* A number, a list, a range, or auto. */
 static Choice read_choice(Reader *r, const Node *n, const char *what, int64_t least)
 {
@@ -260,6 +270,8 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         rule->choice = read_choice(r, value, name->text, 1);
     } else if (strcmp(name->text, "devices") == 0) {
         rule->choice = read_choice(r, value, "a device", 0);
+        if (!is_even(value))
+            fail(r->e, value->at, "lists of devices beside each other differ in length, but every place of a mesh has one device");
     } else if (strcmp(name->text, "bucket") == 0) {
         double bytes;
         if (!eval_quantity(r->e, r->scope, value, "bucket", UNIT_BYTES, 1, &bytes))
@@ -465,8 +477,11 @@ static void check_division(Reader *r, const Rule *rule, uint32_t k)
     diag_note(r->e->ds, e, mesh->at, "%s is %lld here", by, (long long)size);
     if (span_known(d->at))
         diag_note(r->e->ds, e, d->at, "'%s' is declared here", d->name);
-    diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name,
-              (long long)unit, (long long)((d->extent + unit - 1) / unit * unit));
+    if (has_op(padding_obstacle(r->g, (DimId){(uint32_t)(d - r->g->dim)})))
+        diag_help(r->e->ds, e, "numbers that divide %lld: %s", (long long)d->extent, text_divisors(r->arena, d->extent));
+    else
+        diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name, (long long)unit,
+                  (long long)((d->extent + unit - 1) / unit * unit));
 }
 
 static void check_rules(Reader *r)

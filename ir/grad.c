@@ -105,7 +105,9 @@ static ValueId add_gradients(Grad *c, ValueId of, ValueId a, ValueId b)
     s.nout = 1;
     s.out[0] = (OutSpec){.dtype = gradient_dtype(c, of), .rank = v->rank};
     memcpy(s.out[0].axis, v->axis, sizeof v->axis);
-    return grad_emit(c, &s);
+    ValueId sum = grad_emit(c, &s);
+    op_of(g, value_of(g, sum)->maker)->sum_of = of;
+    return sum;
 }
 
 void grad_give(Grad *c, int arg, ValueId d)

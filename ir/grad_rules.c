@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/grad.h"
+#include "ir/grad_none.h"
 
 /* ---- shared shapes of rules ---- */
 
@@ -541,50 +542,6 @@ static void grad_cross_entropy(Grad *c)
 }
 
 /* ---- the table ---- */
-
-#define NO_RULE NULL
-
-/* Constants: nothing behind them can be trained. */
-#define grad_iota         NO_RULE
-#define grad_zeros        NO_RULE
-#define grad_constant     NO_RULE
-#define grad_count_labels NO_RULE
-
-/* Names of the language that are other ops in a Graph. */
-#define grad_matmul NO_RULE
-#define grad_mean   NO_RULE
-#define grad_sum    NO_RULE
-
-/* Backward ops: no gradients of gradients. */
-#define grad_embed_grad         NO_RULE
-#define grad_layernorm_grad     NO_RULE
-#define grad_rmsnorm_grad       NO_RULE
-#define grad_softmax_grad       NO_RULE
-#define grad_gelu_grad          NO_RULE
-#define grad_relu_grad          NO_RULE
-#define grad_silu_grad          NO_RULE
-#define grad_tanh_grad          NO_RULE
-#define grad_rope_grad          NO_RULE
-#define grad_attention_grad     NO_RULE
-#define grad_relative_bias_grad NO_RULE
-#define grad_conv2d_grad_x      NO_RULE
-#define grad_conv2d_grad_w      NO_RULE
-#define grad_router_grad        NO_RULE
-#define grad_dispatch_grad      NO_RULE
-#define grad_combine_grad       NO_RULE
-#define grad_load_balance_grad  NO_RULE
-#define grad_cross_entropy_grad NO_RULE
-
-/* Made by codegen and for the update, after differentiation. */
-#define grad_cross_entropy_both NO_RULE
-#define grad_add_layernorm      NO_RULE
-#define grad_add_rmsnorm        NO_RULE
-#define grad_silu_mul           NO_RULE
-#define grad_silu_mul_grad      NO_RULE
-#define grad_linear_gelu        NO_RULE
-#define grad_sum_squares        NO_RULE
-#define grad_adamw              NO_RULE
-#define grad_sgd                NO_RULE
 
 static const GradRule rules[OP_KINDS] = {
 #define OP(name, use, signature, saves, flops, workspace, linear, flags) [OP_##name] = grad_##name,

@@ -276,6 +276,14 @@ static ValueRole result_role(Phase phase)
     return role[phase];
 }
 
+/* The labels of a backward op are the forward op's factors, unless they come from dims. */
+static void set_forward_factors(const OpSpec *s, const Numbering *n, Op *op)
+{
+    memset(op->forward_factor, NO_FACTOR, sizeof op->forward_factor);
+    for (uint8_t f = 0; has_op(s->forward) && !s->by_dim && f < op->nfactor; f++)
+        op->forward_factor[f] = (uint8_t)n->label[f];
+}
+
 static void add_results(Graph *g, const OpSpec *s, OpId id, Op *op)
 {
     for (int o = 0; o < s->nout; o++) {
@@ -290,7 +298,7 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
 {
     const OpSig *sig = op_sig(s->kind);
     assert(s->narg <= op_narg(s->kind) && s->nout <= sig->nresult + sig->nsaved && s->nout <= MAX_OUTS);
-    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward,
+    Op op = {.kind = s->kind, .phase = s->phase, .path = arena_strdup(g->arena, s->path), .forward = s->forward, .sum_of = NO_VALUE,
              .narg = s->narg, .nout = s->nout, .at = s->at};
     op.key = s->key ? arena_strdup(g->arena, s->key) : op.path;
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);
@@ -309,6 +317,7 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
                         op.arg_factor[i]);
     for (int o = 0; o < s->nout; o++)
         number_axes(g, &op, &numbering, s->out[o].axis, s->out[o].rank, labels.out[o], op.out_factor[o]);
+    set_forward_factors(s, &numbering, &op);
     OpId id = {g->nop};
     add_results(g, s, id, &op);
     if (roles_by_side(op.kind))

@@ -82,10 +82,12 @@ typedef struct Op {
     const char *path;                 /* "h[3].attn.q"; backward ops "grad:h[3].attn.q" */
     const char *key;                  /* whose random numbers it draws: the forward op's path */
     OpId        forward;              /* backward ops: the op differentiated; else NO_OP */
+    ValueId     sum_of;               /* backward `add` of two gradients of one value: that value; else NO_VALUE */
     uint8_t     narg, nout, nfactor;
     ValueId     arg[MAX_ARGS];        /* NO_VALUE where an optional argument is absent */
     ValueId     out[MAX_OUTS];
     Factor      factor[MAX_FACTORS];
+    uint8_t     forward_factor[MAX_FACTORS];         /* backward ops: the factor of the forward op it is, or NO_FACTOR */
     uint8_t     arg_factor[MAX_ARGS][MAX_RANK];      /* axis -> factor */
     uint8_t     out_factor[MAX_OUTS][MAX_RANK];
     Attr        attr[MAX_ATTRS];      /* in the order of the signature's scalars */

@@ -18,6 +18,7 @@
 #define MATMUL    OPF_MATMUL
 #define RANDOM    OPF_RANDOM
 #define NOGRAD    OPF_NOGRAD
+#define COMM      OPF_COMM
 
 const OpInfo op_info[OP_KINDS] = {
 #define OP(name, use, signature, saves, flops, workspace, linear, flags) {#name, signature, saves, linear, use, flags},

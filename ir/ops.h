@@ -14,7 +14,8 @@ typedef enum OpKind {
 typedef enum OpUse { OP_USER, OP_SYNTAX, OP_INTERNAL } OpUse;
 
 enum OpFlag {
-    OPF_INPLACE = 1, OPF_VIEW = 2, OPF_ACCUM = 4, OPF_CHEAP = 8, OPF_MATMUL = 16, OPF_RANDOM = 32, OPF_NOGRAD = 64
+    OPF_INPLACE = 1, OPF_VIEW = 2, OPF_ACCUM = 4, OPF_CHEAP = 8, OPF_MATMUL = 16, OPF_RANDOM = 32, OPF_NOGRAD = 64,
+    OPF_COMM = 128
 };
 
 /* One axis pattern of a tensor in a signature: '..', or a letter of role.  An axis

@@ -8,11 +8,22 @@
 /* Global index of local index i along an axis, in micro-batch `micro`. */
 static inline int64_t place_global(const AxisPlace *a, int64_t i, int64_t micro)
 {
-    return a->origin + (a->micro ? micro * a->local : 0) + i;
+    return a->origin + micro * a->per_micro + i;
+}
+
+/* Local elements that exist in the global tensor: the rest of the axis is padding. */
+static inline int64_t place_valid(const AxisPlace *a)
+{
+    int64_t n = a->global - a->origin;
+    return n < 0 ? 0 : n < a->local ? n : a->local;
 }
 
 /* Row-major index in the global tensor of the element at local index 0.. along
  * the last axis of row `row` (the other axes, row-major). */
 int64_t place_row(const Tensor *, int64_t row, int64_t micro);
+
+/* How many elements of a row exist in the global tensor: the first ones, or none of a
+ * row of padding. */
+int64_t place_row_valid(const Tensor *, int64_t row);
 
 #endif

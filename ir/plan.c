@@ -1,6 +1,7 @@
 /* Plan: names of mesh axes, paths, printing and checking. */
 #include "ir/plan.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,8 @@ static void skip_separator(const char **p)
         (*p)++;
 }
 
-bool path_matches(const Path *pattern, const char *path)
+/* What follows the pattern in a path; NULL: it does not match. */
+static const char *match(const Path *pattern, const char *path)
 {
     const char *p = path;
     for (uint32_t i = 0; i < pattern->nstep; i++) {
@@ -55,17 +57,28 @@ bool path_matches(const Path *pattern, const char *path)
         if (!step->name) {
             int64_t round = take_index(&p);
             if (round < step->first || round > step->last)
-                return false;
+                return NULL;
         } else {
             take_index(&p);           /* no rounds given: every round */
             skip_separator(&p);
             size_t n = name_length(p);
             if (n != strlen(step->name) || strncmp(p, step->name, n) != 0)
-                return false;
+                return NULL;
             p += n;
         }
     }
-    return true;
+    return p;
+}
+
+bool path_matches(const Path *pattern, const char *path)
+{
+    return match(pattern, path) != NULL;
+}
+
+int64_t path_round(const Path *pattern, const char *path)
+{
+    const char *rest = match(pattern, path);
+    return rest ? take_index(&rest) : -1;
 }
 
 /* ---- printing ---- */
@@ -94,19 +107,137 @@ static int widest_override(const Graph *g)
 static void put_mesh(FILE *f, const Plan *p)
 {
     fputs("  mesh", f);
-    for (int a = 0; a < MESH_AXES; a++)
-        fprintf(f, "%s %s = %lld", a ? "," : "", mesh_names[a], (long long)p->mesh[a]);
+    for (int a = 0; a < MESH_AXES; a++) {
+        long long outer = p->outer[a], size = p->mesh[a];
+        fprintf(f, "%s %s = ", a ? "," : "", mesh_names[a]);
+        if (outer)
+            fprintf(f, "%lld * %lld", outer, size / outer);
+        else
+            fprintf(f, "%lld", size);
+    }
     if (p->ndevices == 1)
         fputs("  # one device", f);
     fputc('\n', f);
 }
 
+/* Nested by the mesh axes that are larger than 1, pp outermost. */
 static void put_devices(FILE *f, const Plan *p)
 {
-    fputs("  devices      = [", f);
-    for (uint32_t i = 0; i < p->ndevices; i++)
-        fprintf(f, i ? ", %u" : "%u", p->devices[i]);
-    fputs("]\n", f);
+    fputs("  devices      = ", f);
+    for (uint32_t i = 0; i < p->ndevices; i++) {
+        int64_t inside = 1;
+        int opened = 0;
+        for (int a = MESH_AXES; a-- > 0; inside *= p->mesh[a])
+            opened += p->mesh[a] > 1 && i % (inside * p->mesh[a]) == 0;
+        if (i > 0)
+            for (int k = 0; k < opened; k++)
+                fputc(']', f);
+        fputs(i > 0 ? ", " : "", f);
+        for (int k = 0; k < opened || (k == 0 && p->ndevices == 1); k++)
+            fputc('[', f);
+        fprintf(f, "%u", p->devices[i]);
+    }
+    for (int a = 0; a < MESH_AXES; a++)
+        fputs(p->mesh[a] > 1 ? "]" : "", f);
+    fputs(p->ndevices == 1 ? "]\n" : "\n", f);
+}
+
+static void put_path(FILE *f, const Path *p)
+{
+    for (uint32_t i = 0; i < p->nstep; i++) {
+        const PathStep *s = &p->step[i];
+        if (s->name)
+            fprintf(f, "%s%s", i ? "." : "", s->name);
+        else if (s->first == s->last)
+            fprintf(f, "[%lld]", (long long)s->first);
+        else
+            fprintf(f, "[%lld..%lld]", (long long)s->first, (long long)s->last);
+    }
+}
+
+static void put_names(FILE *f, const Rule *r)
+{
+    for (uint32_t i = 0; i < r->nnames; i++)
+        fprintf(f, "%s %s", i ? "," : "", r->names[i]);
+}
+
+static void put_in(FILE *f, const Path *p)
+{
+    if (p->nstep) {
+        fputs(" in ", f);
+        put_path(f, p);
+    }
+}
+
+static void put_by(FILE *f, const MeshRef *by)
+{
+    static const char *const part[] = {[PART_WHOLE] = "", [PART_OUTER] = ".outer", [PART_INNER] = ".inner"};
+    fputs(by->n > 1 ? " by (" : " by ", f);
+    for (int i = 0; i < by->n; i++)
+        fprintf(f, "%s%s%s", i ? ", " : "", mesh_names[by->axis[i]], part[by->part[i]]);
+    fputs(by->n > 1 ? ")" : "", f);
+}
+
+static void put_rule(FILE *f, const Rule *r)
+{
+    static const char *const state[] = {[STATE_OPTIMIZER] = "optimizer", [STATE_GRADIENTS] = "gradients", [STATE_WEIGHTS] = "weights"};
+    static const char *const policy[] = {[RECOMPUTE_NONE] = "", [RECOMPUTE_CHEAP] = " cheap", [RECOMPUTE_ATTENTION] = " attention",
+                                         [RECOMPUTE_FULL] = " full"};
+    switch (r->kind) {
+    case RULE_PAD:
+        fprintf(f, "pad %s to %lld", r->name, (long long)r->number);
+        break;
+    case RULE_SPLIT:
+        fputs("split", f);
+        put_names(f, r);
+        put_in(f, &r->path);
+        put_by(f, &r->by);
+        break;
+    case RULE_KEEP:
+        fputs("keep", f);
+        put_names(f, r);
+        fputs(" whole", f);
+        put_in(f, &r->path);
+        break;
+    case RULE_SHARD:
+        fprintf(f, "shard %s", state[r->state]);
+        put_by(f, &r->by);
+        break;
+    case RULE_STAGE_BEFORE: case RULE_STAGE_AFTER:
+        fputs(r->kind == RULE_STAGE_BEFORE ? "stage before " : "stage after ", f);
+        put_path(f, &r->path);
+        break;
+    case RULE_STAGE_EVERY:
+        fprintf(f, "stage every %lld in ", (long long)r->number);
+        put_path(f, &r->path);
+        break;
+    case RULE_RECOMPUTE:
+        fputs("recompute ", f);
+        put_path(f, &r->path);
+        fputs(policy[r->policy], f);
+        break;
+    case RULE_SAVE:
+        fputs("save ", f);
+        put_path(f, &r->path);
+        break;
+    default:
+        assert(false && "a rule that plans do not carry");
+    }
+}
+
+/* By kind, those of one kind in their order. */
+static void put_carried(FILE *f, const Plan *p)
+{
+    static const RuleKind order[] = {RULE_PAD, RULE_SPLIT, RULE_KEEP, RULE_SHARD, RULE_STAGE_BEFORE, RULE_STAGE_AFTER, RULE_STAGE_EVERY,
+                                     RULE_RECOMPUTE, RULE_SAVE};
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (uint32_t i = 0; i < p->nrule; i++) {
+            if (p->rule[i].kind != order[k])
+                continue;
+            fputs("  ", f);
+            put_rule(f, &p->rule[i]);
+            fputc('\n', f);
+        }
 }
 
 /* Only the plan's own block has comments: the texts before it are the user's, and
@@ -124,7 +255,9 @@ static void put_rules(FILE *f, const Plan *p, const Graph *g)
         fprintf(f, "  # %s", p->why_microbatches);
     fprintf(f, "\n  schedule     = \"%s\"\n  bucket       = ", p->schedule);
     quantity_put(f, (double)p->bucket, QUANTITY_BYTES);
-    fputs("\n}\n", f);
+    fputs(p->server ? "\n  sync         = \"server\"\n" : "\n", f);
+    put_carried(f, p);
+    fputs("}\n", f);
 }
 
 void plan_print(FILE *f, const Plan *p, const Graph *g)
@@ -142,6 +275,8 @@ static void check_devices(Checker *k, const Plan *p, const Cluster *c)
     for (int a = 0; a < MESH_AXES; a++) {
         if (p->mesh[a] < 1)
             broken(k, "mesh axis %s has size %lld", mesh_names[a], (long long)p->mesh[a]);
+        if (p->outer[a] < 0 || (p->outer[a] > 0 && p->mesh[a] % p->outer[a] != 0))
+            broken(k, "mesh axis %s of size %lld has an outer part of %lld", mesh_names[a], (long long)p->mesh[a], (long long)p->outer[a]);
         size *= p->mesh[a];
     }
     if (size != (int64_t)p->ndevices)
@@ -161,9 +296,9 @@ int plan_check(const Plan *p, const Graph *g, const Cluster *c, FILE *err)
     if (strcmp(p->model, g->name) != 0 || strcmp(p->cluster, c->name) != 0)
         broken(&k, "a plan for '%s' on '%s', but these are '%s' and '%s'", p->model, p->cluster, g->name, c->name);
     check_devices(&k, p, c);
-    int64_t batch = graph_samples(g);
-    if (p->microbatches < 1 || batch % p->microbatches != 0)
-        broken(&k, "%lld micro-batches of a batch of %lld", (long long)p->microbatches, (long long)batch);
+    int64_t batch = graph_samples(g), parts = p->mesh[AXIS_dp] * p->mesh[AXIS_ep];
+    if (p->microbatches < 1 || parts < 1 || batch % (p->microbatches * parts) != 0)
+        broken(&k, "%lld micro-batches of a batch of %lld in %lld parts", (long long)p->microbatches, (long long)batch, (long long)parts);
     if (strcmp(p->schedule, "1f1b") != 0 && strcmp(p->schedule, "gpipe") != 0)
         broken(&k, "no schedule '%s'", p->schedule);
     if (p->bucket < 1)

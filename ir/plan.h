@@ -21,6 +21,8 @@ typedef struct MeshRef { MeshAxis axis[4]; MeshPart part[4]; uint8_t n; } MeshRe
 /* Part of a path: a name, or the rounds first..last of the repeat before it. */
 typedef struct PathStep { const char *name; int64_t first, last; } PathStep;   /* name NULL: rounds */
 typedef struct Path { PathStep *step; uint32_t nstep; Span at; } Path;
+/* Round of the repeat that the pattern names and the path lies in; -1: it lies in none. */
+int64_t path_round(const Path *, const char *path);
 bool path_matches(const Path *, const char *path);   /* path lies at or under the pattern; no rounds given: every round */
 
 typedef enum RuleKind {
@@ -67,10 +69,13 @@ typedef struct Plan {
     const char *model_text;           /* model and includes, `fmt` form, in one file */
     const char *cluster_text;
     int64_t     mesh[MESH_AXES];
+    int64_t     outer[MESH_AXES];     /* outer part of an axis made in parts; 0: in one */
+    Rule       *rule; uint32_t nrule; /* how ops are split, axes padded, stages cut, states sharded, values recomputed */
     uint32_t   *devices; uint32_t ndevices;          /* mesh order (pp, dp, cp, ep, tp) -> device number */
     int64_t     microbatches;
     const char *schedule;             /* "1f1b" or "gpipe" */
     int64_t     bucket;               /* bytes of a gradient bucket */
+    bool        server;               /* the first of the ranks that hold summands of a gradient updates the weight for all */
     const char *why_microbatches;     /* "given", or the reason; printed as a comment */
 } Plan;
 

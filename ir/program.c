@@ -13,6 +13,7 @@ Program *program_new(Arena *a)
     p->norm = NO_TENSOR;
     p->microbatches = 1;
     p->threads = 1;
+    p->nranks = 1;
     return p;
 }
 
@@ -32,6 +33,11 @@ uint32_t program_add_instr(Program *p, Instr in)
 {
     PUSH(p->arena, p->instr, p->ninstr, in);
     return p->ninstr - 1;
+}
+
+int64_t program_map_bytes(const Program *p)
+{
+    return p->map_bytes[PART_PRIVATE] + p->map_bytes[PART_SHARED];
 }
 
 const char *buffer_class_text(BufferClass c)

@@ -61,9 +61,10 @@ typedef struct Buffer {
 
 /* Where a local axis lies in the global one: see place.h. */
 typedef struct AxisPlace {
-    int64_t local, global;            /* extents; global unpadded */
-    int64_t origin;                   /* first global index of the (first) chunk */
-    bool    micro;                    /* the batch axis: origin moves by `local` per micro-batch */
+    int64_t local, global;            /* extents; global unpadded, so the last parts may reach beyond it */
+    int64_t origin;                   /* first global index, in micro-batch 0 */
+    int64_t per_micro;                /* the batch axis: origin moves by this per micro-batch; else 0 */
+    int64_t pad;                      /* elements that exist after the `global` ones and hold nothing; 0: none */
 } AxisPlace;
 
 typedef struct Tensor {
@@ -74,6 +75,7 @@ typedef struct Tensor {
     uint8_t     rank;
     AxisPlace   axis[MAX_RANK];
     ValueRole   role;
+    bool        partial;              /* made as summands: the value is the sum over ranks of what they hold */
 } Tensor;
 
 /* When a result is added to what is there instead of replacing it. */
@@ -85,6 +87,7 @@ typedef struct Instr {
     const char *key;                  /* random numbers */
     uint8_t     narg, nout, nfactor;
     TensorId    arg[MAX_ARGS], out[MAX_OUTS];        /* NO_TENSOR where absent or unused */
+    uint32_t    group;                /* of communication: index into Program.group */
     Accumulate  acc;                  /* of result 0; a gradient bucket's */
     uint8_t     acc_out;              /* bit per result: which of them `acc` applies to */
     int64_t     extent[MAX_FACTORS];  /* local extents of the op's factors */
@@ -99,9 +102,11 @@ typedef struct Instr {
 
 #define PROC_LIST(X)                                                                     \
     X(begin)      /* once a step, per micro-batch: count labels */                        \
+    X(agree)      /* once a step, after them: counts summed over ranks */                 \
     X(forward) X(backward)                                                               \
-    X(update)     /* norm, clip, optimizer */                                             \
-    X(evaluate)   /* forward only, dropout off */
+    X(update)     /* gradients summed over ranks; norm, clip, optimizer */                \
+    X(evaluate)   /* forward only, dropout off */                                         \
+    X(total)      /* after the last forward or evaluate: the loss summed over ranks */
 typedef enum ProcKind {
 #define X(name) PROC_##name,
     PROC_LIST(X)
@@ -120,17 +125,34 @@ typedef struct Call { uint32_t proc, micro, slot; } Call;
 /* What the loader fills: one tensor holding the rank's whole batch of a step. */
 typedef struct Input { const char *name; TensorId tensor; } Input;
 
+/* States of a bucket that ranks share out (ZeRO 1): the weights of the bucket lie end
+ * to end, and each rank has the moments of one part of that order.  Only in that part
+ * is its gradient the sum over all ranks after a step. */
+typedef struct Shard {
+    TensorId moment[2];               /* rank 1: those of elements first..end of the order; NO_TENSOR where there is none */
+    int64_t  at;                      /* element of the order where this weight begins */
+    int64_t  first, end;              /* elements of the order that this rank has */
+} Shard;
+
 /* A weight or state as checkpoints and dumps know it. */
 typedef struct State {
     const char *path;                 /* of the weight */
     TensorId    weight, master, gradient, moment[2]; /* NO_TENSOR where there is none */
+    bool        sharded;              /* its moments are in `shard`, and moment[] is absent */
+    Shard       shard;
     Init        init;
     bool        frozen, decays;
 } State;
 
+/* Ranks that communicate with each other: ascending, or source and destination of a
+ * send and its recv. */
+typedef struct RankGroup { uint32_t *rank, n; } RankGroup;
+
 typedef struct Program {
     Arena      *arena;
     const char *model;
+    uint32_t    rank, nranks;         /* whose program, and how many there are: places in Plan.devices */
+    RankGroup  *group; uint32_t ngroup;
     Buffer     *buffer; uint32_t nbuffer;
     Tensor     *tensor; uint32_t ntensor;
     Instr      *instr;  uint32_t ninstr;
@@ -155,6 +177,8 @@ Program *program_new(Arena *);
 BufferId program_add_buffer(Program *, Buffer);
 TensorId program_add_tensor(Program *, Tensor);
 uint32_t program_add_instr(Program *, Instr);
+
+int64_t program_map_bytes(const Program *);          /* of both parts */
 
 int64_t tensor_elements(const Tensor *);
 int64_t tensor_bytes(const Tensor *);

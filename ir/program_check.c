@@ -108,9 +108,9 @@ static void check_tensor(Checker *k, const Program *p, uint32_t i)
                (long long)tensor_bytes(t), (long long)b->bytes);
     for (int x = 0; x < t->rank; x++) {
         const AxisPlace *a = &t->axis[x];
-        int64_t parts = a->micro ? p->microbatches : 1;
-        if (a->local < 1 || a->origin < 0 || a->local > a->global || a->origin > a->global - a->local ||
-            (a->global - a->origin) / a->local < parts)
+        int64_t parts = a->per_micro ? p->microbatches : 1;
+        if (a->local < 1 || a->origin < 0 || a->pad < 0 || a->per_micro < 0 ||
+            a->origin + (parts - 1) * a->per_micro > a->global + a->pad - a->local)
             broken(k, "tensor %u '%s': axis %d holds %lld of %lld from %lld in %lld parts", i, t->path, x,
                    (long long)a->local, (long long)a->global, (long long)a->origin, (long long)parts);
     }
@@ -156,6 +156,31 @@ static void check_workspace(At at)
         broken(at.k, "instruction %u (%s) needs a workspace of %lld bytes", at.i, at.in->path, (long long)need);
 }
 
+/* The rank is one of the group's, and a cut or joined axis has an element for each. */
+static void check_group(At at)
+{
+    const Program *p = at.p;
+    const RankGroup *g = at.in->group < p->ngroup ? &p->group[at.in->group] : NULL;
+    bool mine = false;
+    for (uint32_t i = 0; g && i < g->n; i++)
+        mine |= g->rank[i] == p->rank;
+    if (!g || !mine)
+        broken(at.k, "instruction %u (%s): rank %u is not in group %u", at.i, at.in->path, p->rank, at.in->group);
+    for (int f = 0; g && f < at.in->nfactor; f++)
+        if (at.in->role[f] == 'p' && at.in->extent[f] != (int64_t)g->n)
+            broken(at.k, "instruction %u (%s): %lld parts for a group of %u ranks", at.i, at.in->path, (long long)at.in->extent[f], g->n);
+}
+
+static void check_groups(Checker *k, const Program *p)
+{
+    if (p->rank >= p->nranks)
+        broken(k, "rank %u of %u", p->rank, p->nranks);
+    for (uint32_t i = 0; i < p->ngroup; i++)
+        for (uint32_t r = 0; r < p->group[i].n; r++)
+            if (p->group[i].rank[r] >= p->nranks)
+                broken(k, "group %u has rank %u of %u", i, p->group[i].rank[r], p->nranks);
+}
+
 static void check_instr(At at)
 {
     const Instr *in = at.in;
@@ -178,8 +203,10 @@ static void check_instr(At at)
         if (has_tensor(in->out[o]))
             check_edge(at, "result", o, in->out[o], in->out_factor[o]);
     }
-    if (nout == 0)
+    if (nout == 0 && in->op != OP_send)
         broken(at.k, "instruction %u (%s) has no result", at.i, in->path);
+    if (op_info[in->op].flags & OPF_COMM)
+        check_group(at);
     if ((in->acc == ACC_NO) != (in->acc_out == 0) || (in->acc != ACC_NO && !(op_info[in->op].flags & OPF_ACCUM)))
         broken(at.k, "instruction %u (%s): %s cannot accumulate like that", at.i, in->path, op_info[in->op].name);
     if (at.k->broken == before)
@@ -204,6 +231,24 @@ static void check_named(Checker *k, const Program *p, const char *what, const ch
         broken(k, "%s of '%s' is no tensor", what, name);
 }
 
+/* Moments of one part of several equal ones, of an order that the weight lies in. */
+static void check_shard(Checker *k, const Program *p, const State *s)
+{
+    const Shard *h = &s->shard;
+    int64_t part = h->end - h->first;
+    check_named(k, p, "shard moment 0", s->path, h->moment[0], false);
+    check_named(k, p, "shard moment 1", s->path, h->moment[1], false);
+    if (!s->sharded || k->broken)
+        return;
+    if (has_tensor(s->moment[0]) || has_tensor(s->moment[1]))
+        broken(k, "state '%s' has moments of all its elements and of a part", s->path);
+    if (h->at < 0 || h->first < 0 || part < 1 || h->first % part != 0)
+        broken(k, "state '%s': elements %lld..%lld are no part of equal ones", s->path, (long long)h->first, (long long)h->end);
+    for (int m = 0; m < 2; m++)
+        if (has_tensor(h->moment[m]) && tensor_elements(&p->tensor[h->moment[m].i]) != part)
+            broken(k, "state '%s': moment %d has not the %lld elements of its part", s->path, m, (long long)part);
+}
+
 static void check_outside(Checker *k, const Program *p)
 {
     check_named(k, p, "the loss", "the step", p->loss, false);
@@ -219,6 +264,7 @@ static void check_outside(Checker *k, const Program *p)
         check_named(k, p, "the gradient", s->path, s->gradient, false);
         check_named(k, p, "moment 0", s->path, s->moment[0], false);
         check_named(k, p, "moment 1", s->path, s->moment[1], false);
+        check_shard(k, p, s);
         if (k->broken || !has_tensor(s->gradient))
             continue;
         if (tensor_elements(&p->tensor[s->weight.i]) != tensor_elements(&p->tensor[s->gradient.i]))
@@ -229,6 +275,7 @@ static void check_outside(Checker *k, const Program *p)
 int program_check(const Program *p, FILE *err)
 {
     Checker k = {err, "program", 0};
+    check_groups(&k, p);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         check_buffer(&k, p, &p->buffer[i]);
     for (uint32_t i = 0; i < p->ntensor; i++)

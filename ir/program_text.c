@@ -72,6 +72,8 @@ static void print_head(FILE *f, const Program *p)
     record_put_string(f, "name", p->model ? p->model : "");
     put_int(f, "batch", p->batch);
     put_int(f, "microbatches", p->microbatches);
+    put_int(f, "rank", p->rank);
+    put_int(f, "ranks", p->nranks);
     put_int(f, "tokens", p->tokens);
     put_tensor(f, "loss", p->loss);
     put_tensor(f, "norm", p->norm);
@@ -104,7 +106,16 @@ static void print_buffer(FILE *f, const Program *p, uint32_t i)
     fputc('\n', f);
 }
 
-/* An axis is LOCAL:GLOBAL:ORIGIN, and :m where micro-batches cut it. */
+/* LOCAL:GLOBAL:ORIGIN, :STEP where micro-batches cut it, and :PAD where it is padded. */
+static void print_axis(FILE *f, const AxisPlace *a, bool comma)
+{
+    fprintf(f, "%s%lld:%lld:%lld", comma ? "," : "", (long long)a->local, (long long)a->global, (long long)a->origin);
+    if (a->per_micro || a->pad)
+        fprintf(f, ":%lld", (long long)a->per_micro);
+    if (a->pad)
+        fprintf(f, ":%lld", (long long)a->pad);
+}
+
 static void print_tensor(FILE *f, const Program *p, uint32_t i)
 {
     const Tensor *t = &p->tensor[i];
@@ -114,9 +125,8 @@ static void print_tensor(FILE *f, const Program *p, uint32_t i)
     put_int(f, "at", t->at);
     fprintf(f, " dtype=%s role=%s axes=[", dtype_name(t->dtype), value_role_name(t->role));
     for (int x = 0; x < t->rank; x++)
-        fprintf(f, "%s%lld:%lld:%lld%s", x ? "," : "", (long long)t->axis[x].local, (long long)t->axis[x].global,
-                (long long)t->axis[x].origin, t->axis[x].micro ? ":m" : "");
-    fputs("]\n", f);
+        print_axis(f, &t->axis[x], x > 0);
+    fprintf(f, "]%s\n", t->partial ? " partial=true" : "");
 }
 
 static void print_instr(FILE *f, const Program *p, uint32_t i)
@@ -127,6 +137,8 @@ static void print_instr(FILE *f, const Program *p, uint32_t i)
     record_put_string(f, "key", in->key ? in->key : "");
     put_tensors(f, "args", in->narg, in->arg);
     put_tensors(f, "outs", in->nout, in->out);
+    if (op_info[in->op].flags & OPF_COMM)
+        put_int(f, "group", in->group);
     fprintf(f, " acc=%s acc_out=%d factors=[", acc_name(in->acc), in->acc_out);
     for (int k = 0; k < in->nfactor; k++)
         fprintf(f, "%s%lld:%c", k ? "," : "", (long long)in->extent[k], in->role[k]);
@@ -140,6 +152,14 @@ static void print_instr(FILE *f, const Program *p, uint32_t i)
     fputc('\n', f);
 }
 
+static void print_group(FILE *f, const Program *p, uint32_t i)
+{
+    fprintf(f, "group id=%u ranks=[", i);
+    for (uint32_t r = 0; r < p->group[i].n; r++)
+        fprintf(f, r ? ",%u" : "%u", p->group[i].rank[r]);
+    fputs("]\n", f);
+}
+
 static void print_state(FILE *f, const State *s)
 {
     fputs("state", f);
@@ -148,6 +168,12 @@ static void print_state(FILE *f, const State *s)
     put_tensor(f, "master", s->master);
     put_tensor(f, "gradient", s->gradient);
     put_tensors(f, "moments", 2, s->moment);
+    if (s->sharded) {
+        put_tensors(f, "shard", 2, s->shard.moment);
+        put_int(f, "shard_at", s->shard.at);
+        put_int(f, "shard_first", s->shard.first);
+        put_int(f, "shard_end", s->shard.end);
+    }
     record_put_init(f, &s->init);
     fprintf(f, " frozen=%s decays=%s\n", bool_text(s->frozen), bool_text(s->decays));
 }
@@ -156,6 +182,8 @@ void program_print(FILE *f, const Program *p)
 {
     fprintf(f, "program %d\n", PROGRAM_VERSION);
     print_head(f, p);
+    for (uint32_t i = 0; i < p->ngroup; i++)
+        print_group(f, p, i);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         print_buffer(f, p, i);
     for (uint32_t i = 0; i < p->ntensor; i++)
@@ -207,6 +235,8 @@ static void read_model(Records *r, Program *p)
     p->model = record_string(r, "name");
     p->batch = record_int(r, "batch", 0, INT64_MAX);
     p->microbatches = record_int(r, "microbatches", 1, INT32_MAX);
+    p->rank = (uint32_t)record_int(r, "rank", 0, INT32_MAX);
+    p->nranks = (uint32_t)record_int(r, "ranks", 1, INT32_MAX);
     p->tokens = record_int(r, "tokens", 0, INT64_MAX);
     p->loss.i = record_index(r, "loss", INT32_MAX);
     p->norm.i = record_index(r, "norm", INT32_MAX);
@@ -237,6 +267,19 @@ static void read_optimizer(Records *r, Program *p)
     record_get_optimizer(r, &p->optimizer);
 }
 
+enum { MAX_GROUP = 1 << 20 };
+
+static void read_group(Records *r, Program *p)
+{
+    expect_id(r, p->ngroup);
+    char **item = NEWN(p->arena, char *, p->nranks);
+    RankGroup g = {.n = (uint32_t)record_list(r, "ranks", item, p->nranks < MAX_GROUP ? (int)p->nranks : MAX_GROUP)};
+    g.rank = NEWN(p->arena, uint32_t, g.n);
+    for (uint32_t i = 0; i < g.n && !r->failed; i++)
+        g.rank[i] = (uint32_t)record_item_int(r, "ranks", item[i], 0, (int64_t)p->nranks - 1);
+    PUSH(p->arena, p->group, p->ngroup, g);
+}
+
 static void read_buffer(Records *r, Program *p)
 {
     expect_id(r, p->nbuffer);
@@ -255,24 +298,25 @@ static void read_buffer(Records *r, Program *p)
     program_add_buffer(p, b);
 }
 
-/* "LOCAL:GLOBAL:ORIGIN[:m]" */
+/* "LOCAL:GLOBAL:ORIGIN[:STEP[:PAD]]" */
 static void read_axis(Records *r, char *text, AxisPlace *a)
 {
-    char *part[4] = {text};
+    char *part[5] = {text};
     int n = 1;
-    for (char *c = text; *c && n < 4; c++)
+    for (char *c = text; *c && n < 5; c++)
         if (*c == ':') {
             *c = 0;
             part[n++] = c + 1;
         }
-    if (n < 3 || (n == 4 && strcmp(part[3], "m") != 0)) {
-        record_fail(r, "tensor: expected LOCAL:GLOBAL:ORIGIN or LOCAL:GLOBAL:ORIGIN:m in 'axes'");
+    if (n < 3) {
+        record_fail(r, "tensor: expected LOCAL:GLOBAL:ORIGIN[:STEP[:PAD]] in 'axes'");
         return;
     }
     a->local = record_item_int(r, "axes", part[0], 1, MAX_MAP);
     a->global = record_item_int(r, "axes", part[1], 1, MAX_MAP);
     a->origin = record_item_int(r, "axes", part[2], 0, MAX_MAP);
-    a->micro = n == 4;
+    a->per_micro = n > 3 ? record_item_int(r, "axes", part[3], 0, MAX_MAP) : 0;
+    a->pad = n > 4 ? record_item_int(r, "axes", part[4], 0, MAX_MAP) : 0;
 }
 
 static void read_tensor(Records *r, Program *p)
@@ -283,6 +327,7 @@ static void read_tensor(Records *r, Program *p)
     t.at = record_int(r, "at", 0, MAX_MAP);
     t.dtype = (DType)record_word(r, "dtype", DTYPES, dtype_name_at);
     t.role = (ValueRole)record_word(r, "role", VALUE_ROLES, value_role_name);
+    t.partial = record_has(r, "partial") && record_bool(r, "partial");
     char *item[MAX_RANK];
     t.rank = (uint8_t)record_list(r, "axes", item, MAX_RANK);
     int64_t elements = 1;
@@ -324,6 +369,8 @@ static void read_instr(Records *r, Program *p)
     memset(in.out_factor, NO_FACTOR, sizeof in.out_factor);
     in.narg = get_tensors(r, "args", p, in.arg, MAX_ARGS);
     in.nout = get_tensors(r, "outs", p, in.out, MAX_OUTS);
+    if (op_info[in.op].flags & OPF_COMM)
+        in.group = (uint32_t)record_int(r, "group", 0, (int64_t)p->ngroup - 1);
     in.acc = (Accumulate)record_word(r, "acc", ACCUMULATES, acc_name);
     in.acc_out = (uint8_t)record_int(r, "acc_out", 0, (1 << MAX_OUTS) - 1);
     read_factors(r, &in);
@@ -360,12 +407,20 @@ static void read_input(Records *r, Program *p)
 
 static void read_state(Records *r, Program *p)
 {
-    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}};
+    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}};
     s.weight = get_tensor(r, "weight", p);
     s.master = get_tensor(r, "master", p);
     s.gradient = get_tensor(r, "gradient", p);
     if (get_tensors(r, "moments", p, s.moment, 2) != 2)
         record_fail(r, "state: expected two 'moments'");
+    s.sharded = record_has(r, "shard");
+    if (s.sharded) {
+        if (get_tensors(r, "shard", p, s.shard.moment, 2) != 2)
+            record_fail(r, "state: expected two tensors in 'shard'");
+        s.shard.at = record_int(r, "shard_at", 0, MAX_MAP);
+        s.shard.first = record_int(r, "shard_first", 0, MAX_MAP);
+        s.shard.end = record_int(r, "shard_end", s.shard.first, MAX_MAP);
+    }
     record_get_init(r, &s.init);
     s.frozen = record_bool(r, "frozen");
     s.decays = record_bool(r, "decays");
@@ -380,6 +435,7 @@ static void read_output(Records *r, Program *p)
 
 static const struct { const char *tag; void (*read)(Records *, Program *); } readers[] = {
     {"model", read_model},   {"device", read_device}, {"precision", read_precision}, {"optimizer", read_optimizer},
+    {"group", read_group},
     {"buffer", read_buffer}, {"tensor", read_tensor}, {"instr", read_instr},         {"proc", read_proc},
     {"call", read_call},     {"input", read_input},   {"state", read_state},         {"output", read_output},
 };

@@ -294,6 +294,14 @@ int64_t record_int(Records *r, const char *key, int64_t lo, int64_t hi)
     return text ? record_item_int(r, key, text, lo, hi) : lo;
 }
 
+bool record_has(const Records *r, const char *key)
+{
+    for (uint32_t i = 0; i < r->nfield; i++)
+        if (strcmp(r->field[i].key, key) == 0)
+            return true;
+    return false;
+}
+
 uint32_t record_index(Records *r, const char *key, uint32_t n)
 {
     const char *text = bare(r, key);

@@ -51,6 +51,7 @@ void   record_fail(Records *, const char *fmt, ...) __attribute__((format(printf
 const char *record_string(Records *, const char *key);
 /* A string that may be left out: NULL then. */
 const char *record_maybe_string(Records *, const char *key);
+bool        record_has(const Records *, const char *key);
 int64_t     record_int(Records *, const char *key, int64_t lo, int64_t hi);
 double      record_real(Records *, const char *key);
 bool        record_bool(Records *, const char *key);

@@ -66,11 +66,16 @@ static void print_op(FILE *f, const Graph *g, uint32_t i)
     record_put_string(f, "key", op->key);
     fputs(" forward=", f);
     put_index(f, op->forward.i);
+    if (has_value(op->sum_of))
+        fprintf(f, " sum_of=%u", op->sum_of.i);
     put_values(f, "args", op->narg, op->arg);
     put_values(f, "outs", op->nout, op->out);
     fputs(" factors=[", f);
-    for (int k = 0; k < op->nfactor; k++)
+    for (int k = 0; k < op->nfactor; k++) {
         fprintf(f, k ? ",%u:%c" : "%u:%c", op->factor[k].dim.i, op->factor[k].role);
+        if (op->forward_factor[k] != NO_FACTOR)
+            fprintf(f, ":%u", op->forward_factor[k]);
+    }
     fputc(']', f);
     record_put_factors(f, "arg_factors", op->narg, op->arg_factor);
     record_put_factors(f, "out_factors", op->nout, op->out_factor);
@@ -163,20 +168,27 @@ static uint8_t read_values(Records *r, const Graph *g, const char *key, ValueId 
     return (uint8_t)n;
 }
 
+/* "DIM:ROLE", and ":FACTOR" of the forward op in a backward one */
+static void read_op_factor(Records *r, const Graph *g, Op *op, int i, char *item)
+{
+    char *colon = strchr(item, ':');
+    if (!colon || !colon[1] || (colon[2] && colon[2] != ':')) {
+        record_fail(r, "op: expected DIM:ROLE in 'factors', found '%.30s'", item);
+        return;
+    }
+    op->factor[i].role = colon[1];
+    op->forward_factor[i] = colon[2] ? (uint8_t)record_item_int(r, "factors", colon + 3, 0, MAX_FACTORS - 1) : NO_FACTOR;
+    *colon = 0;
+    op->factor[i].dim.i = (uint32_t)record_item_int(r, "factors", item, 0, (int64_t)g->ndim - 1);
+}
+
 static void read_op_factors(Records *r, const Graph *g, Op *op)
 {
     char *item[MAX_FACTORS];
+    memset(op->forward_factor, NO_FACTOR, sizeof op->forward_factor);
     op->nfactor = (uint8_t)record_list(r, "factors", item, MAX_FACTORS);
-    for (int i = 0; i < op->nfactor && !r->failed; i++) {
-        char *colon = strchr(item[i], ':');
-        if (!colon || !colon[1] || colon[2]) {
-            record_fail(r, "op: expected DIM:ROLE in 'factors', found '%.30s'", item[i]);
-            return;
-        }
-        op->factor[i].role = colon[1];
-        *colon = 0;
-        op->factor[i].dim.i = (uint32_t)record_item_int(r, "factors", item[i], 0, (int64_t)g->ndim - 1);
-    }
+    for (int i = 0; i < op->nfactor && !r->failed; i++)
+        read_op_factor(r, g, op, i, item[i]);
     record_get_factors(r, "arg_factors", op->narg, op->nfactor, op->arg_factor);
     record_get_factors(r, "out_factors", op->nout, op->nfactor, op->out_factor);
 }
@@ -200,6 +212,7 @@ static void read_op(Records *r, Graph *g)
     op.path = record_string(r, "path");
     op.key = record_string(r, "key");
     op.forward.i = record_index(r, "forward", g->nop);
+    op.sum_of.i = record_has(r, "sum_of") ? record_index(r, "sum_of", g->nvalue) : UINT32_MAX;
     memset(op.arg, 0xFF, sizeof op.arg);
     memset(op.out, 0xFF, sizeof op.out);
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);

@@ -85,7 +85,7 @@ double mean_count(const KCall *c, FactorSet set)
         if (!(set >> f & 1))
             continue;
         const AxisPlace *p = factor_place(c, f);
-        n *= (double)(p->micro ? c->step->samples : p->global);
+        n *= (double)(p->per_micro ? c->step->samples : p->global);
     }
     return n;
 }
@@ -93,6 +93,9 @@ double mean_count(const KCall *c, FactorSet set)
 Walk walk_over(const KCall *c, FactorSet set)
 {
     Walk w = {.more = true};
+    for (uint8_t i = 0; i < OPERANDS; i++)
+        if (i < MAX_ARGS ? i < c->in->narg : i < MAX_ARGS + c->in->nout)
+            w.present[w.npresent++] = i;
     for (int f = 0; f < c->in->nfactor; f++) {
         if (!(set >> f & 1))
             continue;
@@ -112,8 +115,8 @@ void walk_next(Walk *w)
 {
     for (int d = w->depth - 1; d >= 0; d--) {
         int64_t back = ++w->index[d] < w->extent[d] ? 0 : w->extent[d];
-        for (int i = 0; i < OPERANDS; i++)
-            w->at[i] += (1 - back) * w->stride[d][i];
+        for (int k = 0; k < w->npresent; k++)
+            w->at[w->present[k]] += (1 - back) * w->stride[d][w->present[k]];
         if (!back)
             return;
         w->index[d] = 0;

@@ -37,6 +37,7 @@ typedef struct Walk {
     int64_t extent[MAX_FACTORS], index[MAX_FACTORS]; /* by loop */
     int64_t stride[MAX_FACTORS][OPERANDS];
     int64_t at[OPERANDS];                            /* element of each operand */
+    uint8_t present[OPERANDS], npresent;             /* operands the instruction has: only those move */
     bool    more;
 } Walk;
 

@@ -22,7 +22,8 @@ enum { SPINS = 2000 };                /* pauses before sleeping, when there are 
 typedef struct Worker { Team *team; int index; pthread_t thread; } Worker;
 
 struct Team {
-    int         n, spins;
+    int         n;
+    atomic_int  spins;
     TeamFn      fn;                   /* of the current round; NULL: end the thread */
     void       *ctx;
     atomic_int  round;                /* a change starts a round; futex word of the workers */
@@ -41,7 +42,7 @@ static void pause_once(void)
 /* Wait until *word is not `old`. */
 static void wait_change(Team *t, atomic_int *word, int old)
 {
-    for (int i = 0; i < t->spins; i++) {
+    for (int i = 0, n = atomic_load_explicit(&t->spins, memory_order_relaxed); i < n; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old)
             return;
         pause_once();
@@ -74,7 +75,7 @@ static void *work(void *arg)
     }
 }
 
-static int cores(void)
+int team_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -109,6 +110,11 @@ static int start_threads(Team *t)
     return t->n;
 }
 
+void team_crowd(Team *t, int threads)
+{
+    atomic_store_explicit(&t->spins, threads <= team_cores() ? SPINS : 0, memory_order_relaxed);
+}
+
 Team *team_new(int n)
 {
     assert(n >= 1);
@@ -121,7 +127,7 @@ Team *team_new(int n)
     }
     t->n = n;
     t->worker = w;
-    t->spins = n <= cores() ? SPINS : 0;
+    team_crowd(t, n);
     sigset_t all, old;                               /* signals are the caller's to handle */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -12,10 +12,15 @@ typedef void (*TeamFn)(void *ctx, int worker, int nworker);
 /* A team of `n` threads, the caller being worker 0; NULL when threads cannot be made. */
 Team *team_new(int n);
 int   team_size(const Team *);
+/* `threads` in all, of this and other teams, share this process's cores: when they are
+ * more than those, nobody spins. */
+void  team_crowd(Team *, int threads);
 /* Run fn on every worker; returns when all are done.  Not reentrant. */
 void  team_run(Team *, TeamFn, void *ctx);
 void  team_free(Team *);
 
+/* Processors this process may run on. */
+int   team_cores(void);
 /* Worker w's part [*first, *end) of n items, in multiples of `grain` items. */
 void  team_part(int64_t n, int64_t grain, int worker, int nworker, int64_t *first, int64_t *end);
 

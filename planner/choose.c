@@ -1,22 +1,53 @@
-/* choose: the outer decisions for one device.
- *
- * On one device every mesh axis has size 1, so the only open choice is the number
- * of micro-batches: fewer is never slower (each micro-batch runs the same kernels
- * on fewer rows), so the smallest number whose program fits is taken. */
+/* choose: the outer decisions that rules leave open, which is the number of
+ * micro-batches: fewer is never slower (each micro-batch runs the same kernels
+ * on fewer rows), so the smallest number is taken whose programs fit on all ranks. */
 #include "planner/planner.h"
 #include "planner/rules.h"
 #include "base/text.h"
+
+#include <string.h>
 
 static Plan *plan_with(Arena *a, const PlanRequest *r, const Decisions *d, int64_t microbatches)
 {
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a, .model = r->graph->name, .cluster = r->cluster->name, .model_text = r->model_text,
-                .cluster_text = r->cluster->text, .microbatches = microbatches, .schedule = d->schedule,
-                .bucket = d->bucket};
-    for (int x = 0; x < MESH_AXES; x++)
-        p->mesh[x] = 1;
-    PUSH(a, p->devices, p->ndevices, d->device);
+                .cluster_text = r->cluster->text, .rule = d->rule, .nrule = d->nrule, .devices = d->devices, .ndevices = d->ndevices,
+                .microbatches = microbatches, .schedule = d->schedule, .bucket = d->bucket, .server = d->server_rule && d->ndevices > 1};
+    memcpy(p->mesh, d->mesh, sizeof p->mesh);
+    memcpy(p->outer, d->outer, sizeof p->outer);
     return p;
+}
+
+/* ---- judging ---- */
+
+/* Whether no rank before this one has its stage and its kind of device. */
+static bool is_first(const Plan *p, const Cluster *cl, uint32_t rank)
+{
+    uint32_t stage = p->ndevices / (uint32_t)p->mesh[AXIS_pp], kind = cl->kind[p->devices[rank]];
+    for (uint32_t r = rank / stage * stage; r < rank; r++)
+        if (cl->kind[p->devices[r]] == kind)
+            return false;
+    return true;
+}
+
+/* Lower with m micro-batches; diagnostics only when asked for. */
+static Status lower(Arena *a, Diags *ds, const PlanRequest *r, const Plan *plan, bool loud, Programs *out)
+{
+    Diags *said = loud ? ds : diags_new(ds->sources);
+    *out = (Programs){.rank = NEWN(a, Program *, plan->ndevices), .n = plan->ndevices};
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (!is_first(plan, r->cluster, i))
+            continue;
+        TRY(codegen(a, said, r->graph, plan, r->cluster, i, NULL, &out->rank[i]));
+        if (program_excess(out->rank[i]) > program_excess(out->rank[out->fullest]))
+            out->fullest = i;
+    }
+    return OK;
+}
+
+static const Program *fullest(const Programs *p)
+{
+    return p->rank[p->fullest];
 }
 
 /* Whether what does not shrink with the micro-batch is too much by itself. */
@@ -29,35 +60,72 @@ static bool states_exceed(const Program *p)
     return bytes > p->memory - p->reserve;
 }
 
-/* Why no number of micro-batches fits: the ledger's classes of the smallest try. */
-static Status nothing_fits(Diags *ds, const PlanRequest *r, const Program *p, const Decisions *d)
+/* ---- parts of the batch ---- */
+
+/* Ways a mesh axis splits the batch: dp and ep do by themselves, others where rules say so. */
+static int64_t batch_ways(const Decisions *d, MeshAxis x)
 {
-    int64_t excess = program_excess(p), by_class[CLASSES] = {0};
+    bool outer = x == AXIS_dp || x == AXIS_ep, inner = outer;
+    for (uint32_t i = 0; i < d->nrule; i++) {
+        const Rule *r = &d->rule[i];
+        for (uint32_t k = 0; r->kind == RULE_SPLIT && k < r->nnames; k++)
+            for (int y = 0; strcmp(r->names[k], "batch") == 0 && y < r->by.n; y++) {
+                outer |= r->by.axis[y] == x && r->by.part[y] != PART_INNER;
+                inner |= r->by.axis[y] == x && r->by.part[y] != PART_OUTER;
+            }
+    }
+    int64_t first = d->outer[x] ? d->outer[x] : d->mesh[x];
+    return (outer ? first : 1) * (inner ? d->mesh[x] / first : 1);
+}
+
+/* Parts of the batch that different ranks have: each is cut into micro-batches. */
+static int64_t batch_parts(const Decisions *d)
+{
+    int64_t n = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        n *= batch_ways(d, (MeshAxis)x);
+    return n;
+}
+
+/* A batch that does not divide has one micro-batch, whose lowering says why. */
+static int64_t samples_of_part(const PlanRequest *r, const Decisions *d)
+{
+    int64_t batch = graph_samples(r->graph), parts = batch_parts(d);
+    return batch % parts ? 1 : batch / parts;
+}
+
+/* ---- when nothing fits ---- */
+
+/* "weights 2.56 kB, gradients 2.56 kB": a program's buffers by class. */
+static const char *bytes_by_class(Arena *a, const Program *p)
+{
+    int64_t by_class[CLASSES] = {0};
     for (uint32_t i = 0; i < p->nbuffer; i++)
         by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
-    Diag *e = diag_error(ds, d->microbatches_at, "model '%s' does not fit device '%s' with %lld micro-batch%s: %s too much",
-                         r->graph->name, r->cluster->device[r->cluster->kind[d->device]].name, (long long)p->microbatches,
-                         p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, excess));
-    Text parts = text_new(ds->arena);
+    Text parts = text_new(a);
     for (int c = 0; c < CLASSES; c++)
         if (by_class[c])
-            text_add(&parts, "%s%s %s", parts.n ? ", " : "", buffer_class_text((BufferClass)c), text_bytes(ds->arena, by_class[c]));
-    diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, p->map_bytes[PART_PRIVATE]),
-              text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), parts.s);
-    if (!d->microbatches.any && p->microbatches < graph_samples(r->graph) && !states_exceed(p))
+            text_add(&parts, "%s%s %s", parts.n ? ", " : "", buffer_class_text((BufferClass)c), text_bytes(a, by_class[c]));
+    return parts.s;
+}
+
+/* Why no number of micro-batches fits: the ledger's classes of the smallest try. */
+static Status nothing_fits(Diags *ds, const PlanRequest *r, const Plan *plan, const Program *p, const Decisions *d)
+{
+    const Device *device = &r->cluster->device[r->cluster->kind[plan->devices[p->rank]]];
+    const char *where = p->nranks > 1 ? arena_printf(ds->arena, " on rank %u", p->rank) : "";
+    Diag *e = diag_error(ds, d->microbatches_at, "model '%s' does not fit device '%s' with %lld micro-batch%s: %s too much%s", r->graph->name,
+                         device->name, (long long)p->microbatches, p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, program_excess(p)), where);
+    diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, program_map_bytes(p)),
+              text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), bytes_by_class(ds->arena, p));
+    if (!d->microbatches.any && p->microbatches < samples_of_part(r, d) && !states_exceed(p))
         diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
     else
-        diag_help(ds, e, "a device with at least %s bytes of memory would do",
-                  text_count(ds->arena, p->map_bytes[PART_PRIVATE] + p->reserve));
+        diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, program_map_bytes(p) + p->reserve));
     return ERR_REJECT;
 }
 
-/* Lower with m micro-batches; diagnostics only when asked for. */
-static Status lower(Arena *a, Diags *ds, const PlanRequest *r, Plan *plan, bool loud, Program **out)
-{
-    Diags *silent = diags_new(ds->sources);
-    return codegen(a, loud ? ds : silent, r->graph, plan, r->cluster, NULL, out);
-}
+/* ---- numbers of micro-batches ---- */
 
 static bool is_pinned(const Decisions *d)
 {
@@ -68,7 +136,7 @@ static bool is_pinned(const Decisions *d)
  * more than these are taken only when they are given. */
 enum { MICROBATCHES_TRIED = 1 << 16 };
 
-/* The least number after `m` that the rules name and the batch divides by; 0: none. */
+/* The least number after `m` that the rules name and the samples divide by; 0: none. */
 static int64_t next_given(const Choice *c, int64_t batch, int64_t m)
 {
     int64_t least = 0;
@@ -80,7 +148,7 @@ static int64_t next_given(const Choice *c, int64_t batch, int64_t m)
     return least;
 }
 
-/* The next number after `m` that the rules allow and the batch divides by; 0: none
+/* The next number after `m` that the rules allow and the samples divide by; 0: none
  * that is worth trying. */
 static int64_t next_microbatches(const Decisions *d, int64_t batch, int64_t m)
 {
@@ -101,23 +169,53 @@ static int64_t next_try(const Decisions *d, int64_t batch, int64_t m, const Prog
     return next;
 }
 
+/* The divisors of n next to m, as a help: "the nearest number that divides it is 8". */
+static void help_nearest(Diags *ds, Diag *e, const char *one, const char *many, int64_t n, int64_t m)
+{
+    int64_t below = m < n ? m : n, above = m;
+    while (n % below)
+        below--;
+    while (above < n && n % above)
+        above = above < m + MICROBATCHES_TRIED ? above + 1 : n;
+    if (above > n || above == below)
+        diag_help(ds, e, "the nearest %s is %lld", one, (long long)below);
+    else
+        diag_help(ds, e, "the nearest %s are %lld and %lld", many, (long long)below, (long long)above);
+}
+
+static void note_batch(Diags *ds, Diag *e, const Graph *g)
+{
+    if (!same_dim(g->batch, NO_DIM) && span_known(dim_of(g, g->batch)->at))
+        diag_note(ds, e, dim_of(g, g->batch)->at, "'batch' is declared here");
+}
+
 /* None of the numbers the rules allow divides the batch: name the nearest that do. */
 static Status none_divides(Diags *ds, const PlanRequest *r, const Decisions *d)
 {
-    int64_t batch = graph_samples(r->graph), m = d->microbatches.value[0], below = m < batch ? m : batch, above = m;
-    while (batch % below)
-        below--;
-    while (above < batch && batch % above)
-        above = above < m + MICROBATCHES_TRIED ? above + 1 : batch;
-    bool one = is_pinned(d);
-    Diag *e = diag_error(ds, d->microbatches_at, "cannot cut 'batch' (%lld) into %s%lld%s equal micro-batches", (long long)batch,
-                         one ? "" : "any of ", (long long)m, one ? "" : ", ...");
-    if (!same_dim(r->graph->batch, NO_DIM) && span_known(dim_of(r->graph, r->graph->batch)->at))
-        diag_note(ds, e, dim_of(r->graph, r->graph->batch)->at, "'batch' is declared here");
-    if (above > batch || above == below)
-        diag_help(ds, e, "the nearest number that divides it is %lld", (long long)below);
+    int64_t m = d->microbatches.value[0], parts = batch_parts(d);
+    const char *some = is_pinned(d) ? "" : "any of ", *more = is_pinned(d) ? "" : ", ...";
+    Diag *e = diag_error(ds, d->microbatches_at, "cannot cut 'batch' (%lld) into %s%lld%s equal micro-batches%s", (long long)graph_samples(r->graph),
+                         some, (long long)m, more, parts > 1 ? arena_printf(ds->arena, " in each of its %lld parts", (long long)parts) : "");
+    if (d->mesh_rule[AXIS_dp] && d->mesh[AXIS_dp] > 1)
+        diag_note(ds, e, d->mesh_rule[AXIS_dp]->at, "dp is %lld here", (long long)d->mesh[AXIS_dp]);
+    note_batch(ds, e, r->graph);
+    if (parts > 1)
+        help_nearest(ds, e, "number of micro-batches", "numbers of micro-batches", samples_of_part(r, d), m);
     else
-        diag_help(ds, e, "the nearest numbers that divide it are %lld and %lld", (long long)below, (long long)above);
+        help_nearest(ds, e, "number that divides it", "numbers that divide it", samples_of_part(r, d), m);
+    return ERR_REJECT;
+}
+
+/* The batch is cut by dp first, whatever the micro-batches. */
+static Status check_batch(Diags *ds, const PlanRequest *r, const Decisions *d)
+{
+    int64_t batch = graph_samples(r->graph), dp = d->mesh[AXIS_dp];
+    if (batch % dp == 0)
+        return OK;
+    const Rule *rule = d->mesh_rule[AXIS_dp];
+    Diag *e = diag_error(ds, rule ? rule->at : NOWHERE, "cannot split 'batch' (%lld) evenly by dp (%lld)", (long long)batch, (long long)dp);
+    note_batch(ds, e, r->graph);
+    help_nearest(ds, e, "number that divides it", "numbers that divide it", batch, dp);
     return ERR_REJECT;
 }
 
@@ -127,15 +225,16 @@ static const char *why(const Decisions *d, int64_t m, int64_t first)
          : m == first   ? "the smallest number the rules allow fits" : "the largest micro-batch that fits";
 }
 
-/* A lowered try; it has an arena of its own, so that there are never more than two. */
-typedef struct Try { Arena *arena; Program *program; } Try;
+/* Lowered programs; only the first try is made to last, the others have arenas of their own, so that
+ * there are never more than two of them. */
+typedef struct Try { Arena *arena; Plan *plan; Programs programs; } Try;
 
-static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *last, Plan **plan)
+static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *last)
 {
-    for (int64_t m = first; m; m = next_try(d, graph_samples(r->graph), m, last->program)) {
-        Try now = {.arena = arena_new("scratch")};
-        *plan = plan_with(a, r, d, m);
-        if (lower(now.arena, ds, r, *plan, m == first, &now.program) != OK) {
+    int64_t samples = samples_of_part(r, d);
+    for (int64_t m = first; m; m = next_try(d, samples, m, fullest(&last->programs))) {
+        Try now = {.arena = m == first ? NULL : arena_new("scratch"), .plan = plan_with(a, r, d, m)};
+        if (lower(now.arena ? now.arena : a, ds, r, now.plan, m == first, &now.programs) != OK) {
             arena_free(now.arena);
             if (m == first)                          /* what the first try shows is the user's mistake */
                 return ERR_REJECT;
@@ -143,21 +242,25 @@ static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const 
         }
         arena_free(last->arena);
         *last = now;
-        if (program_excess(now.program) <= 0) {
-            (*plan)->why_microbatches = why(d, m, first);
+        if (program_excess(fullest(&now.programs)) <= 0) {
+            now.plan->why_microbatches = why(d, m, first);
             return OK;
         }
     }
-    return nothing_fits(ds, r, last->program, d);
+    return nothing_fits(ds, r, last->plan, fullest(&last->programs), d);
 }
 
-static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan)
+static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan, Programs *out)
 {
-    int64_t first = next_microbatches(d, graph_samples(r->graph), 0);
+    int64_t first = next_microbatches(d, samples_of_part(r, d), 0);
     if (!first)
         return none_divides(ds, r, d);
-    Try last = {NULL, NULL};
-    Status s = try_microbatches(a, ds, r, d, first, &last, plan);
+    Try last = {0};
+    Status s = try_microbatches(a, ds, r, d, first, &last);
+    *plan = last.plan;
+    *out = last.programs;
+    if (s == OK && last.arena)
+        s = lower(a, ds, r, last.plan, true, out);
     arena_free(last.arena);
     return s;
 }
@@ -182,12 +285,27 @@ Status check_peak(Diags *ds, const Graph *g, const Cluster *cl, const Device *d)
     return ERR_REJECT;
 }
 
-Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Program **program)
+/* Of every kind of device that is used. */
+static Status check_peaks(Diags *ds, const PlanRequest *r, const Decisions *d)
+{
+    const Cluster *cl = r->cluster;
+    for (uint32_t k = 0; k < cl->ndevice; k++) {
+        bool used = false;
+        for (uint32_t i = 0; i < d->ndevices && !used; i++)
+            used = cl->kind[d->devices[i]] == k;
+        if (used)
+            TRY(check_peak(ds, r->graph, cl, &cl->device[k]));
+    }
+    return OK;
+}
+
+Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Programs *out)
 {
     Decisions d;
-    TRY(rules_decide(ds, r, &d));
-    TRY(check_peak(ds, r->graph, r->cluster, &r->cluster->device[r->cluster->kind[d.device]]));
-    TRY(choose_microbatches(a, ds, r, &d, plan));
+    TRY(rules_decide(a, ds, r, &d));
+    TRY(check_peaks(ds, r, &d));
+    TRY(check_batch(ds, r, &d));
+    TRY(choose_microbatches(a, ds, r, &d, plan, out));
     rules_warn(ds, r, *plan);
-    return codegen(a, ds, r->graph, *plan, r->cluster, r->dump, program);
+    return OK;
 }

@@ -11,12 +11,19 @@ typedef struct PlanRequest {
     const Rules   *rules;
     const char    *model_text;        /* self-contained, `fmt` form */
     bool           closed;            /* prun: the rules must leave nothing open */
-    const PassDump *dump;             /* of the chosen plan's lowering; may be NULL */
 } PlanRequest;
 
-/* Choose a plan and lower it.  A rule that cannot be met, or a model that fits in
- * no way, is a diagnostic with the reason, the bytes and what would help. */
-Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Program **program);
+/* Programs of a plan's ranks.  Ranks of one stage on one kind of device differ in where
+ * their axes begin and, with a server, in moments, of which the first has the most: so
+ * the first is lowered to judge all. */
+typedef struct Programs {
+    Program **rank; uint32_t n;       /* NULL: not lowered; codegen() does that for one rank */
+    uint32_t  fullest;                /* of those lowered, the one with the least memory to spare */
+} Programs;
+
+/* Choose a plan.  A rule that cannot be met, or a model that fits in no way, is a
+ * diagnostic with the reason, the rank, the bytes and what would help. */
+Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Programs *out);
 
 /* A diagnostic when the device has no peak in the dtype the model computes in. */
 Status check_peak(Diags *, const Graph *, const Cluster *, const Device *);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "ir/layout.h"
 
 bool choice_allows(const Choice *c, int64_t n)
 {
@@ -20,54 +21,81 @@ bool choice_allows(const Choice *c, int64_t n)
 
 /* ---- rules that decide ---- */
 
-static void decide_mesh(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+static void decide_mesh(const Rule *r, Decisions *d)
 {
-    (void)q;
-    (void)d;
-    if (!choice_allows(&r->choice, 1) || r->outer * r->inner > 1)
-        diag_error(ds, r->at, "mesh axis '%s' needs more than one device, but this version plans one device",
-                   mesh_axis_name(r->axis));
+    d->mesh_rule[r->axis] = r;
 }
 
-static void decide_microbatches(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+static void decide_devices(const Rule *r, Decisions *d)
 {
-    (void)ds;
-    (void)q;
+    d->devices_rule = r;
+}
+
+static void decide_microbatches(const Rule *r, Decisions *d)
+{
     d->microbatches = r->choice;
     d->microbatches_at = r->at;
 }
 
-static void decide_schedule(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+static void decide_schedule(const Rule *r, Decisions *d)
 {
-    (void)ds;
-    (void)q;
     d->schedule = r->text;
 }
 
-static void decide_bucket(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+static void decide_bucket(const Rule *r, Decisions *d)
 {
-    (void)ds;
-    (void)q;
     d->bucket = r->choice.value[0];
 }
 
-static void decide_chunks(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+static void decide_sync(const Rule *r, Decisions *d)
 {
-    (void)q;
-    (void)d;
-    if (!choice_allows(&r->choice, 1))
-        diag_error(ds, r->at, "chunks belong to a pipeline of several stages, but this version plans one device");
+    d->server_rule = r;
 }
 
-static void decide_devices(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+/* ---- rules that can be wrong for the mesh ---- */
+
+static void check_chunks(Diags *ds, const Rule *r, const Decisions *d)
 {
-    if (r->choice.nvalue != 1)
-        diag_error(ds, r->at, "more than one device is named, but this version plans one device");
-    else if (r->choice.value[0] < 0 || r->choice.value[0] >= q->cluster->ndevices)
-        diag_error(ds, r->at, "no device %lld: cluster '%s' has %u device%s, numbered from 0", (long long)r->choice.value[0],
-                   q->cluster->name, q->cluster->ndevices, q->cluster->ndevices == 1 ? "" : "s");
-    else
-        d->device = (uint32_t)r->choice.value[0];
+    (void)d;
+    if (!choice_allows(&r->choice, 1))
+        diag_error(ds, r->at, "a stage in several chunks is not available in this version: 'chunks' is 1");
+}
+
+/* Mesh axes that a rule divides something by: parts exist where the mesh has them. */
+static void check_by(Diags *ds, const Rule *r, const Decisions *d)
+{
+    for (int i = 0; i < r->by.n; i++) {
+        MeshAxis x = r->by.axis[i];
+        const char *name = mesh_axis_name(x);
+        if (d->mesh[x] == 1)
+            continue;
+        if (x == AXIS_pp)
+            diag_error(ds, r->at, "'pp' makes stages and divides nothing else; the other mesh axes do");
+        else if (r->by.part[i] != PART_WHOLE && !d->outer[x]) {
+            Diag *e = diag_error(ds, r->at, "mesh axis '%s' has no parts: it was not given as a product", name);
+            diag_help(ds, e, "write 'mesh %s = A * B', which makes %s.outer (A) and %s.inner (B)", name, name, name);
+        }
+    }
+}
+
+/* Moments are shared out between ranks with copies of a weight. */
+static void check_shard(Diags *ds, const Rule *r, const Decisions *d)
+{
+    static const char *const zero[] = {[STATE_GRADIENTS] = "gradients (ZeRO 2)", [STATE_WEIGHTS] = "weights (ZeRO 3)"};
+    int errors = ds->errors;
+    if (r->state != STATE_OPTIMIZER) {
+        Diag *e = diag_error(ds, r->at, "sharded %s are not available in this version", zero[r->state]);
+        diag_help(ds, e, "'shard optimizer by dp' (ZeRO 1) shares out the optimizer's moments");
+        return;
+    }
+    check_by(ds, r, d);
+    for (int i = 0; i < r->by.n && ds->errors == errors; i++)
+        if (r->by.axis[i] == AXIS_tp && d->mesh[AXIS_tp] > 1)
+            diag_error(ds, r->at, "'tp' splits the weights themselves, and their moments with them: shard by 'dp' or 'cp', whose ranks hold copies");
+    if (d->server_rule && ds->errors == errors) {
+        Diag *e = diag_error(ds, r->at, "a server holds all moments, so none are sharded");
+        diag_note(ds, e, d->server_rule->at, "the server is asked for here");
+    }
 }
 
 /* ---- why a model gives a rule nothing to do ---- */
@@ -106,6 +134,13 @@ static const char *moot_pad(Arena *a, const Graph *g, const Rule *r)
 
 /* ---- why a plan leaves a rule nothing to do ---- */
 
+static int64_t part_size(const Plan *p, MeshAxis x, MeshPart part)
+{
+    if (part == PART_WHOLE || !p->outer[x])
+        return p->mesh[x];
+    return part == PART_OUTER ? p->outer[x] : p->mesh[x] / p->outer[x];
+}
+
 /* "mesh axes 'dp' and 'tp' have size 1"; NULL when one of them is larger. */
 static const char *size_one(Arena *a, const Plan *p, const MeshRef *by)
 {
@@ -113,7 +148,7 @@ static const char *size_one(Arena *a, const Plan *p, const MeshRef *by)
     Text t = text_new(a);
     text_add(&t, by->n == 1 ? "mesh axis" : "mesh axes");
     for (int i = 0; i < by->n; i++) {
-        if (p->mesh[by->axis[i]] > 1)
+        if (part_size(p, by->axis[i], by->part[i]) > 1)
             return NULL;
         text_add(&t, "%s'%s%s'", i == 0 ? " " : i + 1 == by->n ? " and " : ", ", mesh_axis_name(by->axis[i]), part[by->part[i]]);
     }
@@ -148,12 +183,26 @@ static const char *idle_pipeline(Arena *a, const Plan *p, const Rule *r)
     return p->mesh[AXIS_pp] > 1 ? NULL : arena_printf(a, "mesh axis 'pp' has size 1, and a single stage has no %s", r->name);
 }
 
+static const char *idle_chunks(Arena *a, const Plan *p, const Rule *r)
+{
+    return choice_allows(&r->choice, 1) ? idle_pipeline(a, p, r) : NULL;
+}
+
+static const char *idle_sync(Arena *a, const Plan *p, const Rule *r)
+{
+    (void)a;
+    (void)r;
+    return p->ndevices > 1 ? NULL : "one device updates its own weights";
+}
+
 static const char *idle_save(Arena *a, const Plan *p, const Rule *r)
 {
     (void)a;
-    (void)p;
     (void)r;
-    return "this version recomputes nothing, so everything that backward reads is kept";
+    for (uint32_t i = 0; i < p->nrule; i++)
+        if (p->rule[i].kind == RULE_RECOMPUTE && !p->rule[i].soft)
+            return NULL;
+    return "nothing is recomputed, so everything that backward reads is kept";
 }
 
 /* ---- the table ---- */
@@ -162,41 +211,49 @@ typedef struct Row {
     RuleKind    kind;
     const char *setting;              /* of RULE_SETTING: its name */
     const char *refused;              /* why this version has it not, and what it does instead */
-    const char *preferred;            /* why `prefer` is in vain; NULL: as on any one device */
-    void        (*decide)(Diags *, const PlanRequest *, const Rule *, Decisions *);
+    const char *alone;                /* why one device has it not */
+    const char *preferred;            /* why `prefer` is in vain; NULL: nothing is left to prefer */
+    bool        carried;              /* the plan holds it, as long as it has something to do */
+    void        (*decide)(const Rule *, Decisions *);                /* before the mesh is known */
+    void        (*check)(Diags *, const Rule *, const Decisions *);  /* after */
     const char *(*moot)(Arena *, const Graph *, const Rule *);       /* why the model leaves it nothing to do, or NULL */
     const char *(*idle)(Arena *, const Plan *, const Rule *);        /* why the chosen plan does, or NULL */
 } Row;
 
-static const char one_stage[] = "a pipeline stage needs a device of its own, but this version plans one device, which runs the whole model";
-static const char one_padding[] = "padding serves splits over devices, but this version plans one device and stores every axis as long as it is";
-static const char one_recompute[] = "recomputation is not available in this version; more micro-batches save memory too";
-static const char one_offload[] = "offloading is not available in this version; every state stays on the device";
-static const char one_sync[] = "a server updates weights for several ranks, but this version plans one device, which updates its own";
+static const char no_stage_mesh[] = "a mesh of its own for a stage is not available in this version: 'mesh' sets that of all stages";
+static const char one_stage[] = "a pipeline stage needs a device of its own, and this plan has one device, which runs the whole model";
+static const char no_offload[] = "offloading is not available in this version; every state stays on the device";
+static const char one_padding[] = "padding serves splits over devices, and this plan has one device, which stores every axis as long as it is";
 
 static const Row rows[] = {
     {.kind = RULE_MESH,         .decide = decide_mesh},
-    {.kind = RULE_SPLIT,        .idle = idle_split},
-    {.kind = RULE_KEEP,         .idle = idle_keep},
-    {.kind = RULE_PAD,          .refused = one_padding, .moot = moot_pad},
-    {.kind = RULE_STAGE_BEFORE, .refused = one_stage},
-    {.kind = RULE_STAGE_AFTER,  .refused = one_stage},
-    {.kind = RULE_STAGE_EVERY,  .refused = one_stage},
-    {.kind = RULE_STAGE_MESH,   .refused = one_stage},
-    {.kind = RULE_RECOMPUTE,    .refused = one_recompute, .moot = moot_backward},
-    {.kind = RULE_SAVE,         .moot = moot_backward, .idle = idle_save},
-    {.kind = RULE_SHARD,        .moot = moot_state, .idle = idle_shard},
-    {.kind = RULE_OFFLOAD,      .refused = one_offload, .moot = moot_state},
+    {.kind = RULE_SPLIT,        .carried = true, .check = check_by, .idle = idle_split},
+    {.kind = RULE_KEEP,         .carried = true, .idle = idle_keep},
+    {.kind = RULE_PAD,          .carried = true, .alone = one_padding, .moot = moot_pad},
+    {.kind = RULE_STAGE_BEFORE, .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_AFTER,  .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_EVERY,  .carried = true, .alone = one_stage},
+    {.kind = RULE_STAGE_MESH,   .refused = no_stage_mesh},
+    {.kind = RULE_RECOMPUTE,    .carried = true, .moot = moot_backward},
+    {.kind = RULE_SAVE,         .carried = true, .moot = moot_backward, .idle = idle_save},
+    {.kind = RULE_SHARD,        .carried = true, .check = check_shard, .moot = moot_state, .idle = idle_shard},
+    {.kind = RULE_OFFLOAD,      .refused = no_offload, .moot = moot_state},
     {.kind = RULE_SET},                              /* the frontend has given it to the model */
     {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches,
      .preferred = "the fewest micro-batches that the rules allow and that fit are taken; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "schedule", .decide = decide_schedule, .idle = idle_pipeline},
-    {.kind = RULE_SETTING, .setting = "chunks", .decide = decide_chunks, .idle = idle_pipeline},
+    {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_chunks},
     {.kind = RULE_SETTING, .setting = "bucket", .decide = decide_bucket, .moot = moot_backward,
      .preferred = "no plan chooses the size of its buckets; without 'prefer' this rule holds"},
     {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices,
      .preferred = "this version does not choose devices; without 'prefer' this rule holds"},
-    {.kind = RULE_SETTING, .setting = "sync", .refused = one_sync, .moot = moot_backward},
+    {.kind = RULE_SETTING, .setting = "sync", .decide = decide_sync, .moot = moot_backward, .idle = idle_sync,
+     .preferred = "no plan chooses a server by itself; without 'prefer' this rule holds"},
+};
+
+/* Mesh axes whose size must be 1 so far. */
+static const char *const refused_axis[MESH_AXES] = {
+    [AXIS_ep] = "splitting by 'ep' is not available in this version: 'ep' is 1",
 };
 
 static const Row *row_of(const Rule *r)
@@ -208,46 +265,95 @@ static const Row *row_of(const Rule *r)
     return NULL;
 }
 
-static const char *moot(Arena *a, const Graph *g, const Rule *r)
-{
-    const Row *row = row_of(r);
-    return row->moot ? row->moot(a, g, r) : NULL;
-}
-
-static void decide(Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
-{
-    const Row *row = row_of(r);
-    if (row->refused && !moot(ds->arena, q->graph, r))
-        diag_error(ds, r->at, "%s", row->refused);
-    else if (row->decide)
-        row->decide(ds, q, r, d);
-}
-
 /* ---- rules that leave nothing to do ---- */
 
-static const char *in_vain(const Rule *r)
+static const char *in_vain(const Rule *r, const Plan *p)
 {
     const Row *row = row_of(r);
-    return row->preferred ? row->preferred : row->refused ? row->refused : "one device leaves nothing to prefer";
+    return row->preferred ? row->preferred : row->refused ? row->refused : p->ndevices > 1
+         ? "this version searches no layouts, so nothing is left to prefer" : "one device leaves nothing to prefer";
+}
+
+static const char *idle(Arena *a, const PlanRequest *q, const Plan *p, const Rule *r)
+{
+    const Row *row = row_of(r);
+    const char *why = row->moot ? row->moot(a, q->graph, r) : NULL;
+    return why || !row->idle ? why : row->idle(a, p, r);
 }
 
 /* A .plan states all settings, also those of which its plan makes nothing. */
-static const char *idle(Arena *a, const PlanRequest *q, const Plan *p, const Rule *r)
-{
-    const char *why = moot(a, q->graph, r);
-    if (r->resolved && r->kind == RULE_SETTING)
-        return NULL;
-    return why || !row_of(r)->idle ? why : row_of(r)->idle(a, p, r);
-}
-
 void rules_warn(Diags *ds, const PlanRequest *q, const Plan *p)
 {
     for (uint32_t i = 0; i < q->rules->nrule; i++) {
         const Rule *r = &q->rules->rule[i];
-        const char *why = r->soft ? in_vain(r) : idle(ds->arena, q, p, r);
+        bool stated = r->resolved && r->kind == RULE_SETTING;
+        const char *why = r->soft ? in_vain(r, p) : stated ? NULL : idle(ds->arena, q, p, r);
         if (why)
             diag_warn(ds, r->at, "this %s has no effect: %s", r->soft ? "preference" : "rule", why);
     }
+}
+
+/* ---- one rule, once the mesh is known ---- */
+
+/* As much of the plan as tells which rules have something to do. */
+static Plan plan_of(const PlanRequest *q, const Decisions *d)
+{
+    Plan p = {.ndevices = d->ndevices, .rule = q->rules->rule, .nrule = q->rules->nrule};
+    memcpy(p.mesh, d->mesh, sizeof p.mesh);
+    memcpy(p.outer, d->outer, sizeof p.outer);
+    return p;
+}
+
+static void settle(Arena *a, Diags *ds, const PlanRequest *q, const Rule *r, Decisions *d)
+{
+    const Row *row = row_of(r);
+    Plan p = plan_of(q, d);
+    if (idle(ds->arena, q, &p, r))
+        return;
+    if (row->refused)
+        diag_error(ds, r->at, "%s", row->refused);
+    else if (row->alone && d->ndevices == 1)
+        diag_error(ds, r->at, "%s", row->alone);
+    else if (row->check)
+        row->check(ds, r, d);
+    if (row->carried)
+        PUSH(a, d->rule, d->nrule, *r);
+}
+
+/* ---- mesh axes that split nothing ---- */
+
+static bool is_split_by(const Decisions *d, MeshAxis axis)
+{
+    for (uint32_t i = 0; i < d->nrule; i++)
+        for (int k = 0; d->rule[i].kind == RULE_SPLIT && k < d->rule[i].by.n; k++)
+            if (d->rule[i].by.axis[k] == axis)
+                return true;
+    return false;
+}
+
+static void splits_nothing(Diags *ds, const Decisions *d, MeshAxis axis, const char *why, const char *help)
+{
+    const Rule *r = d->mesh_rule[axis];
+    Diag *e = diag_error(ds, r ? r->at : NOWHERE, "mesh axis '%s' (%lld) splits nothing: %s", mesh_axis_name(axis), (long long)d->mesh[axis], why);
+    diag_help(ds, e, "%s", help);
+}
+
+static void check_axes(Diags *ds, const Graph *g, const Decisions *d)
+{
+    for (int x = 0; x < MESH_AXES; x++) {
+        const Rule *r = d->mesh_rule[x];
+        if (d->mesh[x] > 1 && refused_axis[x])
+            diag_error(ds, r ? r->at : NOWHERE, "%s", refused_axis[x]);
+    }
+    if (d->mesh[AXIS_pp] > MAX_STAGES)
+        diag_error(ds, d->mesh_rule[AXIS_pp] ? d->mesh_rule[AXIS_pp]->at : NOWHERE, "%lld stages, but there are at most %d", (long long)d->mesh[AXIS_pp],
+                   MAX_STAGES);
+    if (d->mesh[AXIS_dp] > 1 && same_dim(g->batch, NO_DIM))
+        splits_nothing(ds, d, AXIS_dp, "the model has no dim 'batch'", "other mesh axes split the axes that rules name, for instance 'split AXIS by tp'");
+    if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
+        splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", "add a rule, for instance 'split seq by cp'");
+    if (d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp))
+        splits_nothing(ds, d, AXIS_tp, "no rule splits an axis by it", "add a rule, for instance 'split heads, ffn by tp'");
 }
 
 /* ---- all rules together ---- */
@@ -260,16 +366,26 @@ static bool same_choice(const Choice *x, const Choice *y)
     return same;
 }
 
+static bool same_by(const MeshRef *x, const MeshRef *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; same && i < x->n; i++)
+        same = x->axis[i] == y->axis[i] && x->part[i] == y->part[i];
+    return same;
+}
+
 static bool same_value(const Rule *x, const Rule *y)
 {
-    return same_choice(&x->choice, &y->choice) && x->outer == y->outer && x->inner == y->inner &&
+    return same_choice(&x->choice, &y->choice) && x->outer == y->outer && x->inner == y->inner && same_by(&x->by, &y->by) &&
            (!x->text || strcmp(x->text, y->text) == 0);
 }
 
 /* What a rule gives a value to; NULL: it is no such rule. */
 static const char *given(const Rule *r)
 {
-    return r->kind == RULE_MESH ? mesh_axis_name(r->axis) : r->kind == RULE_SETTING || r->kind == RULE_SET ? r->name : NULL;
+    static const char *const shard[] = {[STATE_OPTIMIZER] = "shard optimizer", [STATE_GRADIENTS] = "shard gradients", [STATE_WEIGHTS] = "shard weights"};
+    return r->kind == RULE_MESH ? mesh_axis_name(r->axis) : r->kind == RULE_SHARD ? shard[r->state]
+         : r->kind == RULE_SETTING || r->kind == RULE_SET ? r->name : NULL;
 }
 
 /* Two rules that give one thing two values: the second is refused, none wins silently. */
@@ -286,39 +402,40 @@ static void check_once(Diags *ds, const Rules *rules, uint32_t i)
     }
 }
 
-/* More devices than one are left idle only when the rules name the one to use. */
-static void check_idle(Diags *ds, const PlanRequest *q)
+/* One message for all that is open and cannot be chosen: prun chooses nothing. */
+static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d, const char *sizes)
 {
-    if (q->cluster->ndevices == 1)
+    bool micro = q->closed && d->microbatches.nvalue != 1;
+    Span at = q->closed || q->rules->nrule ? q->rules->at : NOWHERE;
+    if (!micro && !*sizes)
         return;
-    for (uint32_t i = 0; i < q->rules->nrule; i++) {
-        const Rule *r = &q->rules->rule[i];
-        if (!r->soft && r->kind == RULE_SETTING && strcmp(r->name, "devices") == 0)
-            return;
-    }
-    Diag *e = diag_error(ds, NOWHERE, "cluster '%s' has %u devices, but this version plans one device", q->cluster->name,
-                         q->cluster->ndevices);
-    diag_help(ds, e, "the rule 'devices = [0]' uses the first and leaves the others idle");
+    Diag *e = diag_error(ds, at, "the rules leave open: %s%s%s", sizes, micro && *sizes ? "; " : "",
+                         micro ? "the number of micro-batches (for instance 'microbatches = 1')" : "");
+    if (*sizes)
+        diag_help(ds, e, "this version chooses micro-batches only; pin the mesh, or name one device with 'devices = [0]'");
+    else
+        diag_help(ds, e, "'pplan plan' chooses it and writes a .plan that prun executes");
 }
 
-static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d)
+Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
 {
-    if (!q->closed || d->microbatches.nvalue == 1)
-        return;
-    Diag *e = diag_error(ds, q->rules->at, "the rules leave 'microbatches' open");
-    diag_help(ds, e, "'pplan plan' chooses it and writes a .plan that prun executes");
-}
-
-Status rules_decide(Diags *ds, const PlanRequest *q, Decisions *out)
-{
+    const char *open;
     *out = (Decisions){.schedule = "1f1b", .bucket = DEFAULT_BUCKET, .microbatches.any = true};
     for (uint32_t i = 0; i < q->rules->nrule; i++) {
-        if (q->rules->rule[i].soft)
+        const Rule *r = &q->rules->rule[i];
+        if (r->soft)
             continue;
         check_once(ds, q->rules, i);
-        decide(ds, q, &q->rules->rule[i], out);
+        if (row_of(r)->decide)
+            row_of(r)->decide(r, out);
     }
-    check_idle(ds, q);
-    check_open(ds, q, out);
+    TRY(diags_status(ds));
+    TRY(mesh_decide(a, ds, q, out, &open));
+    check_open(ds, q, out, open);
+    TRY(diags_status(ds));
+    for (uint32_t i = 0; i < q->rules->nrule; i++)
+        if (!q->rules->rule[i].soft)
+            settle(a, ds, q, &q->rules->rule[i], out);
+    check_axes(ds, q->graph, out);
     return diags_status(ds);
 }

@@ -4,17 +4,28 @@
 #include "planner/planner.h"
 
 typedef struct Decisions {
-    uint32_t    device;               /* number in the cluster */
+    const Rule *mesh_rule[MESH_AXES]; /* NULL: none gives this size */
+    int64_t     mesh[MESH_AXES];
+    int64_t     outer[MESH_AXES];     /* as in Plan */
+    const Rule *devices_rule;         /* NULL: all devices of the cluster */
+    uint32_t   *devices; uint32_t ndevices;          /* mesh order -> device number */
+    Rule       *rule; uint32_t nrule; /* those that the plan carries */
     Choice      microbatches;         /* any: open; else what the rule allows */
     Span        microbatches_at;
     const char *schedule;
     int64_t     bucket;               /* bytes */
+    const Rule *server_rule;          /* sync = "server"; NULL: all ranks update their weights */
 } Decisions;
 
 bool choice_allows(const Choice *, int64_t n);
-/* Every hard rule either takes effect, or is refused by name, or waits for rules_warn(). */
-Status rules_decide(Diags *, const PlanRequest *, Decisions *out);
+/* Every hard rule either takes effect, or is refused by name, or waits for rules_warn();
+ * what is left open and cannot be chosen is one diagnostic. */
+Status rules_decide(Arena *, Diags *, const PlanRequest *, Decisions *out);
 /* A warning at each rule that the chosen plan gives nothing to do, with the reason. */
 void   rules_warn(Diags *, const PlanRequest *, const Plan *);
+
+/* The devices and the sizes of the mesh axes, from the rules collected in d (mesh.c).
+ * *open: what the rules leave open of them, "" when nothing. */
+Status mesh_decide(Arena *, Diags *, const PlanRequest *, Decisions *d, const char **open);
 
 #endif

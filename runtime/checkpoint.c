@@ -11,19 +11,15 @@
 
 #include "base/files.h"
 #include "base/text.h"
-#include "runtime/states.h"
+#include "runtime/ranks.h"
 #include "runtime/steps.h"
 
 enum { VERSION = 1 };
 
-/* The tensors of one file, their data in the rank's memory. */
-static STensor *list_tensors(Arena *a, const Rank *r, int file, uint32_t *n)
+/* What a file holds. */
+static const StoredList *tensors_of(const Rank *r, int file)
 {
-    NamedTensor *state = states_list(a, r, file == FILE_WEIGHTS ? STATES_WEIGHTS : STATES_MOMENTS, n);
-    STensor *list = NEWN(a, STensor, *n);
-    for (uint32_t i = 0; i < *n; i++)
-        list[i] = states_tensor(r, state[i].tensor, state[i].name, rank_at(r, state[i].tensor, 0, 0));
-    return list;
+    return file == FILE_WEIGHTS ? &r->weights : &r->moments;
 }
 
 /* ---- state.json ---- */
@@ -87,22 +83,6 @@ static Status write_state(Arena *a, const Rank *r, const char *folder, const Pro
 
 /* ---- saving ---- */
 
-static Status save_file(Arena *a, const Rank *r, const char *folder, int file, SFileSum *sum)
-{
-    uint32_t n;
-    STensor *list = list_tensors(a, r, file, &n);
-    return sfile_write_summed(a, arena_printf(a, "%s/%s", folder, checkpoint_file[file]), list, n, sum);
-}
-
-static Status write_folder(Arena *a, const Rank *r, const char *folder, const Progress *at)
-{
-    SFileSum sum[FILE_STATE] = {0};
-    TRY(folder_make(a, folder));
-    for (int i = 0; i < FILE_STATE; i++)
-        TRY(save_file(a, r, folder, i, &sum[i]));
-    return write_state(a, r, folder, at, sum);
-}
-
 /* Give a complete folder its name in one move; a checkpoint of the same step, from a
  * run that was resumed before it, takes the temporary name and goes. */
 static Status publish_folder(Arena *a, const char *temporary, const char *folder, const char *dir)
@@ -128,14 +108,29 @@ static Status write_marker(Arena *a, const char *dir, int64_t step)
     return writer_close(&w);
 }
 
+/* All that one rank does alone, once the tensors are written. */
+static Status publish(Arena *a, const Rank *r, const char *dir, const char *temporary, const Progress *at, const SFileSum *sum)
+{
+    TRY(write_state(a, r, temporary, at, sum));
+    TRY(publish_folder(a, temporary, steps_folder(a, dir, at->step, ""), dir));
+    return write_marker(a, dir, at->step);
+}
+
+static Status save_together(Arena *a, const Rank *r, const char *dir, const char *temporary, const Progress *at)
+{
+    SFileSum sum[FILE_STATE] = {0};
+    TRY(rank_outcome(r, rank_reports(r) ? folder_make(a, temporary) : OK));
+    for (int i = 0; i < FILE_STATE; i++)
+        TRY(stored_write(a, r, arena_printf(a, "%s/%s", temporary, checkpoint_file[i]), tensors_of(r, i), &sum[i]));
+    return rank_outcome(r, rank_reports(r) ? publish(a, r, dir, temporary, at, sum) : OK);
+}
+
 Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const Progress *at)
 {
-    const char *temporary = steps_folder(a, dir, at->step, BEING_WRITTEN), *folder = steps_folder(a, dir, at->step, "");
-    Status s = write_folder(a, r, temporary, at);
-    if (s == OK)
-        s = publish_folder(a, temporary, folder, dir);
-    if (s == OK)
-        s = write_marker(a, dir, at->step);
+    const char *temporary = steps_folder(a, dir, at->step, BEING_WRITTEN);
+    Status s = save_together(a, r, dir, temporary, at);
+    if (!rank_reports(r))
+        return s;
     if (s == OK) {
         steps_prune(a, dir, at->step, keep);
     } else {
@@ -172,8 +167,26 @@ static const char *state_fault(const char *path, json_t **out)
     return "it is damaged: its check sum does not match";
 }
 
-/* What is wrong with a file against the length and hash that state.json recorded. */
-static const char *file_fault(Arena *a, const char *path, const json_t *recorded)
+/* Piece by piece: who is busy with a large file is alive. */
+static uint64_t hash_of(const Rank *r, const char *data, size_t bytes)
+{
+    enum { PIECE = 32 << 20 };
+    XXH3_state_t *hash = XXH3_createState();
+    XXH3_64bits_reset(hash);
+    for (size_t n; bytes > 0; data += n, bytes -= n) {
+        n = bytes < PIECE ? bytes : PIECE;
+        if (r)
+            exchange_begin(r, -1);
+        XXH3_64bits_update(hash, data, n);
+    }
+    uint64_t h = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return h;
+}
+
+/* What is wrong with a file against the length and hash that state.json recorded.  The
+ * rank is NULL before it joined the others. */
+static const char *file_fault(Arena *a, const Rank *r, const char *path, const json_t *recorded)
 {
     const char *want = NULL;
     json_int_t bytes = -1;
@@ -185,7 +198,7 @@ static const char *file_fault(Arena *a, const char *path, const json_t *recorded
         return "it is missing: the checkpoint is incomplete";
     if (file_map(path, &map, &n) != OK)
         return "it cannot be read";
-    bool same = (json_int_t)n == bytes && XXH3_64bits(map, n) == strtoull(want, NULL, 16);
+    bool same = (json_int_t)n == bytes && hash_of(r, map, n) == strtoull(want, NULL, 16);
     file_unmap(map, n);
     if (same)
         return NULL;
@@ -194,14 +207,14 @@ static const char *file_fault(Arena *a, const char *path, const json_t *recorded
     return "it is damaged: its check sum does not match";
 }
 
-static bool is_complete(Arena *a, const char *folder)
+static bool is_complete(Arena *a, const Rank *r, const char *folder)
 {
     json_t *root;
     if (state_fault(arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]), &root))
         return false;
     bool complete = true;
     for (int i = 0; complete && i < FILE_STATE; i++)
-        complete = !file_fault(a, arena_printf(a, "%s/%s", folder, checkpoint_file[i]),
+        complete = !file_fault(a, r, arena_printf(a, "%s/%s", folder, checkpoint_file[i]),
                                json_object_get(json_object_get(root, "files"), checkpoint_file[i]));
     json_decref(root);
     return complete;
@@ -209,14 +222,14 @@ static bool is_complete(Arena *a, const char *folder)
 
 /* A checkpoint that cannot be resumed is not passed over silently: an older one would
  * repeat steps, which is for the user to decide.  Here is what there is. */
-static void name_complete(Arena *a, const char *folder)
+static void name_complete(Arena *a, const Rank *r, const char *folder)
 {
     bool step_folder = steps_number(basename(arena_strdup(a, folder)), "") >= 0;
     const char *dir = step_folder ? dirname(arena_strdup(a, folder)) : folder;
     uint32_t n, found = 0;
     int64_t *step = steps_list(a, dir, "", &n);
     for (uint32_t i = 0; i < n; i++)
-        if (is_complete(a, steps_folder(a, dir, step[i], "")))
+        if (is_complete(a, r, steps_folder(a, dir, step[i], "")))
             step[found++] = step[i];
     if (found == 0) {
         fprintf(stderr, "note: no checkpoint in '%s' is complete\n", dir);
@@ -228,20 +241,20 @@ static void name_complete(Arena *a, const char *folder)
     fprintf(stderr, "; go on from the newest with --resume %s\n", steps_folder(a, dir, step[0], ""));
 }
 
-static Status read_state(Arena *a, const char *folder, json_t **out)
+static Status read_state(Arena *a, const Rank *r, const char *folder, json_t **out)
 {
     const char *path = arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]), *fault = state_fault(path, out);
     if (!fault)
         return OK;
     damaged(path, fault);
-    name_complete(a, folder);
+    name_complete(a, r, folder);
     return ERR_REJECT;
 }
 
 static Status read_progress(Arena *a, const char *folder, Progress *at)
 {
     json_t *root;
-    TRY(read_state(a, folder, &root));
+    TRY(read_state(a, NULL, folder, &root));
     const char *model = NULL, *seed = NULL;
     json_int_t step, samples;
     int version = 0, bad = json_unpack(root, "{s:i, s:s, s:I, s:I, s:s}", "version", &version, "model", &model, "step", &step,
@@ -254,7 +267,7 @@ static Status read_progress(Arena *a, const char *folder, Progress *at)
     return OK;
 }
 
-static void name_leftovers(Arena *a, const char *dir, int64_t latest)
+void checkpoint_ignored(Arena *a, const char *dir, int64_t latest)
 {
     uint32_t n;
     int64_t *step = steps_list(a, dir, BEING_WRITTEN, &n);
@@ -276,7 +289,7 @@ Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **fol
     FILE *f = fopen(marker, "r");
     if (!f) {
         fprintf(stderr, "error: no complete checkpoint in '%s': cannot open '%s': %s\n", dir, marker, strerror(errno));
-        name_complete(a, dir);
+        name_complete(a, NULL, dir);
         return ERR_REJECT;
     }
     bool got = fgets(name, sizeof name, f) != NULL;
@@ -284,22 +297,21 @@ Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **fol
     name[strcspn(name, "\n")] = 0;
     if (!got || steps_number(name, "") < 0) {
         damaged(marker, "it names no step");
-        name_complete(a, dir);
+        name_complete(a, NULL, dir);
         return ERR_REJECT;
     }
-    name_leftovers(a, dir, steps_number(name, ""));
     *folder = arena_printf(a, "%s/%s", dir, name);
     return read_progress(a, *folder, at);
 }
 
-static Status verify_file(Arena *a, const char *folder, const json_t *files, int file)
+static Status verify_file(Arena *a, const Rank *r, const char *folder, const json_t *files, int file)
 {
     const char *path = arena_printf(a, "%s/%s", folder, checkpoint_file[file]);
-    const char *fault = file_fault(a, path, json_object_get(files, checkpoint_file[file]));
+    const char *fault = file_fault(a, r, path, json_object_get(files, checkpoint_file[file]));
     if (!fault)
         return OK;
     damaged(path, fault);
-    name_complete(a, folder);
+    name_complete(a, r, folder);
     return ERR_REJECT;
 }
 
@@ -322,36 +334,31 @@ static bool same_shape(const STensor *x, const STensor *y)
 }
 
 /* Every tensor wanted is there with its shape, and no other is. */
-static Status match_tensors(Arena *a, const SFile *f, const STensor *want, uint32_t n)
+static Status match_tensors(Arena *a, const SFile *f, const StoredList *list)
 {
     Status s = OK;
-    for (uint32_t i = 0; i < n; i++) {
-        const STensor *have = sfile_find(f, want[i].name);
+    for (uint32_t i = 0; i < list->n; i++) {
+        const STensor *want = &list->tensor[i].shape, *have = sfile_find(f, want->name);
         if (!have)
-            s = damaged(f->path, arena_printf(a, "tensor '%s' is missing", want[i].name));
-        else if (!same_shape(have, &want[i]))
-            s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want[i].name, shape_text(a, have),
-                                              shape_text(a, &want[i])));
+            s = damaged(f->path, arena_printf(a, "tensor '%s' is missing", want->name));
+        else if (!same_shape(have, want))
+            s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want->name, shape_text(a, have), shape_text(a, want)));
     }
     for (uint32_t i = 0; i < f->ntensor; i++) {
         bool wanted = false;
-        for (uint32_t k = 0; k < n && !wanted; k++)
-            wanted = strcmp(want[k].name, f->tensor[i].name) == 0;
+        for (uint32_t k = 0; k < list->n && !wanted; k++)
+            wanted = strcmp(list->tensor[k].shape.name, f->tensor[i].name) == 0;
         if (!wanted)
             s = damaged(f->path, arena_printf(a, "the plan has no tensor '%s'", f->tensor[i].name));
     }
     return s;
 }
 
-static Status load_file(Arena *a, const Rank *r, const char *folder, int file)
+static Status match_file(Arena *a, const Rank *r, const char *folder, int file)
 {
-    uint32_t n;
-    STensor *want = list_tensors(a, r, file, &n);
     SFile f;
     TRY(sfile_open(a, arena_printf(a, "%s/%s", folder, checkpoint_file[file]), &f));
-    Status s = match_tensors(a, &f, want, n);
-    for (uint32_t i = 0; s == OK && i < n; i++)
-        memcpy((void *)(uintptr_t)want[i].data, sfile_find(&f, want[i].name)->data, (size_t)want[i].bytes);
+    Status s = match_tensors(a, &f, tensors_of(r, file));
     sfile_close(&f);
     return s;
 }
@@ -400,23 +407,34 @@ static Status check_model(const Rank *r, const char *folder, const json_t *root)
     return ERR_REJECT;
 }
 
-Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
+/* One rank looks for all at what a checkpoint holds. */
+static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfile, const Data *data)
 {
     json_t *root;
-    bool trains = has_tensor(r->program->loss);
-    TRY(read_state(a, folder, &root));
+    TRY(read_state(a, r, folder, &root));
     Status s = check_model(r, folder, root);
-    int nfile = trains ? FILE_STATE : FILE_MOMENTS;  /* to run forward, weights do */
     for (int i = 0; s == OK && i < nfile; i++)
-        s = verify_file(a, folder, json_object_get(root, "files"), i);
+        s = verify_file(a, r, folder, json_object_get(root, "files"), i);
     for (int i = 0; s == OK && i < nfile; i++)
-        s = load_file(a, r, folder, i);
-    if (s == OK && trains) {
+        s = match_file(a, r, folder, i);
+    if (s == OK && nfile == FILE_STATE) {
         name_changes("optimizer's", json_object_get(root, "optimizer"), optimizer_json(&r->optimizer));
         name_changes("data's", json_object_get(root, "data"), data_json(a, data));
     }
     json_decref(root);
-    if (s == OK)
-        copy_masters(r);
     return s;
+}
+
+Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
+{
+    const Program *p = r->program;
+    bool trains = has_tensor(p->loss) || has_tensor(p->norm);
+    int nfile = trains ? FILE_STATE : FILE_MOMENTS;  /* to run forward, weights do */
+    Status s = OK;
+    TRY(rank_outcome(r, rank_reports(r) ? check_folder(a, r, folder, nfile, data) : OK));
+    for (int i = 0; s == OK && i < nfile; i++)
+        s = stored_read(a, r, arena_printf(a, "%s/%s", folder, checkpoint_file[i]), tensors_of(r, i));
+    TRY(rank_outcome(r, s));
+    copy_masters(r);
+    return OK;
 }

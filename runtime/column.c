@@ -100,7 +100,7 @@ static Status read_bytes(const Column *c, int64_t at, void *to, int64_t bytes)
 
 Status column_check(const Column *c, int64_t samples)
 {
-    if (c->fd < 0 || samples <= 0 || cannot_be_wrong(c))
+    if (c->fd < 0 || samples <= 0 || !c->read || cannot_be_wrong(c))
         return OK;
     _Alignas(8) char chunk[CHUNK];
     int64_t n = (samples - 1) * c->stride + c->length, step = CHUNK / c->width;
@@ -163,7 +163,7 @@ static void make_sample(const Column *c, uint64_t seed, int64_t sample, void *to
     }
 }
 
-Status column_read(const Column *c, uint64_t seed, int64_t sample, void *to)
+static Status read_whole(const Column *c, uint64_t seed, int64_t sample, void *to)
 {
     if (c->fd < 0) {
         make_sample(c, seed, sample, to);
@@ -178,5 +178,25 @@ Status column_read(const Column *c, uint64_t seed, int64_t sample, void *to)
     const float *from = (const float *)(const void *)c->buffer;
     for (int64_t i = 0; i < c->length; i++)
         ((double *)to)[i] = from[i];
+    return OK;
+}
+
+/* Rows that are cut out of the whole sample; padding is zero. */
+static void take_part(const Column *c, char *to)
+{
+    int64_t all = tensor_elements(&c->part), length = c->part.rank ? c->part.axis[c->part.rank - 1].local : 1;
+    int64_t bytes = dtype_bytes(c->tensor->dtype);
+    for (int64_t row = 0; row < all / length; row++, to += length * bytes) {
+        int64_t first = place_row(&c->part, row, 0), n = place_row_valid(&c->part, row);
+        memcpy(to, c->whole + first * bytes, (size_t)(n * bytes));
+        memset(to + n * bytes, 0, (size_t)((length - n) * bytes));
+    }
+}
+
+Status column_read(const Column *c, uint64_t seed, int64_t sample, void *to)
+{
+    TRY(read_whole(c, seed, sample, c->whole ? c->whole : to));
+    if (c->whole)
+        take_part(c, to);
     return OK;
 }

@@ -5,6 +5,7 @@
 #include "base/diag.h"
 #include "base/text.h"
 #include "runtime/data.h"
+#include "runtime/ranks.h"
 
 /* ---- what the program asks for ---- */
 
@@ -27,11 +28,31 @@ static const char *inputs_text(Arena *a, const Program *p)
     return s.s;
 }
 
+bool data_reads(const Program *p, TensorId input)
+{
+    if (p->nranks <= 1)
+        return true;
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        for (uint32_t k = 0; k < p->instr[i].narg; k++)
+            if (has_tensor(p->instr[i].arg[k]) && p->tensor[p->instr[i].arg[k].i].buffer.i == p->tensor[input.i].buffer.i)
+                return true;
+    return false;
+}
+
+/* What a rank holds of one sample: the tensor without its batch axis. */
+static Tensor part_of_sample(const Tensor *t)
+{
+    Tensor part = *t;
+    part.rank--;
+    memmove(&part.axis[0], &t->axis[1], sizeof *t->axis * part.rank);
+    return part;
+}
+
 /* A column without its source.  Inputs hold samples along their first axis. */
 static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
 {
     const Tensor *t = &p->tensor[in->tensor.i];
-    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1};
+    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = data_reads(p, in->tensor)};
     c->key = arena_printf(a, "data:%s", in->name);
     if (t->rank == 0 || t->axis[0].global != p->batch) {
         fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),
@@ -41,6 +62,9 @@ static Status make_column(Arena *a, const Program *p, const Input *in, Column *c
     for (uint32_t i = 1; i < t->rank; i++)
         c->length *= t->axis[i].global;
     c->stride = c->length;
+    c->part = part_of_sample(t);
+    if (tensor_elements(&c->part) != c->length)
+        c->whole = arena_alloc(a, (size_t)(c->length * dtype_bytes(t->dtype)));
     c->limit = limit_of(a, p, in->tensor);
     if (c->limit.label && dtype_bytes(t->dtype) < 4) {
         fprintf(stderr, "error: labels '%s': they must be i32 or i64, to mark rows that are absent\n", input_text(a, p, in));
@@ -96,6 +120,8 @@ static Status open_random(Data *d)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++) {
         Column *c = &d->column[i];
+        if (!c->read)
+            continue;
         if (c->tensor->dtype == DT_u8)               /* a mask, unless something indexes with it */
             c->limit.most = c->limit.indexes ? c->limit.most : 1;
         else if (c->tensor->dtype != DT_f32 && c->tensor->dtype != DT_f64 && !c->limit.indexes) {
@@ -322,36 +348,49 @@ int64_t data_sample_number(const Data *d, int64_t k, bool shuffled)
 
 /* ---- batches ---- */
 
-/* Where row `row` of the batch lies: inputs have a slot per micro-batch. */
+/* Where this rank holds row `row` of the global batch; NULL: it does not, or has no use for it.  Inputs have a
+ * slot per micro-batch, and of each the rank has its part. */
 static char *row_at(const Column *c, const Rank *r, int64_t row)
 {
-    int64_t rows = c->tensor->axis[0].local;
-    char *slot = rank_at(r, c->id, 0, (uint32_t)(row / rows));
-    return slot + row % rows * c->length * dtype_bytes(c->tensor->dtype);
+    const AxisPlace *batch = &c->tensor->axis[0];
+    int64_t micro = batch->per_micro > 0 ? row / batch->per_micro : 0, local = row - place_global(batch, 0, micro);
+    if (!c->read || local < 0 || local >= batch->local)
+        return NULL;
+    char *slot = rank_at(r, c->id, 0, (uint32_t)micro);
+    return slot + local * tensor_elements(&c->part) * dtype_bytes(c->tensor->dtype);
 }
 
 Status data_fill(const Data *d, const Rank *r, int64_t first, int64_t n, int64_t row, bool shuffled)
 {
     for (int64_t k = 0; k < n; k++) {
         int64_t sample = data_sample_number(d, first + k, shuffled);
-        for (uint32_t i = 0; i < d->ncolumn; i++)
-            TRY(column_read(&d->column[i], d->seed, sample, row_at(&d->column[i], r, row + k)));
+        exchange_begin(r, -1);
+        for (uint32_t i = 0; i < d->ncolumn; i++) {
+            char *to = row_at(&d->column[i], r, row + k);
+            if (to)
+                TRY(column_read(&d->column[i], d->seed, sample, to));
+        }
     }
     return OK;
 }
 
+static void pad_row(const Column *c, char *to)
+{
+    int64_t n = tensor_elements(&c->part);
+    memset(to, 0, (size_t)(n * dtype_bytes(c->tensor->dtype)));
+    for (int64_t e = 0; c->limit.label && e < n; e++)
+        if (c->tensor->dtype == DT_i64)
+            ((int64_t *)(void *)to)[e] = LABEL_PAD;
+        else
+            ((int32_t *)(void *)to)[e] = LABEL_PAD;
+}
+
 void data_pad(const Data *d, const Rank *r, int64_t n, int64_t row)
 {
-    for (uint32_t i = 0; i < d->ncolumn; i++) {
-        const Column *c = &d->column[i];
+    for (uint32_t i = 0; i < d->ncolumn; i++)
         for (int64_t k = 0; k < n; k++) {
-            char *to = row_at(c, r, row + k);
-            memset(to, 0, (size_t)(c->length * dtype_bytes(c->tensor->dtype)));
-            for (int64_t e = 0; c->limit.label && e < c->length; e++)
-                if (c->tensor->dtype == DT_i64)
-                    ((int64_t *)(void *)to)[e] = LABEL_PAD;
-                else
-                    ((int32_t *)(void *)to)[e] = LABEL_PAD;
+            char *to = row_at(&d->column[i], r, row + k);
+            if (to)
+                pad_row(&d->column[i], to);
         }
-    }
 }

@@ -30,10 +30,13 @@ typedef struct Limit {
 
 typedef struct Column {
     const char   *name;               /* of the input */
+    bool          read;               /* by this rank; else another stage has use for it */
     TensorId      id;
     const Tensor *tensor;
     Limit         limit;
     int64_t       length;             /* elements of a sample */
+    Tensor        part;               /* the rank's part of one: without the batch axis */
+    char         *whole;              /* one sample, where the part is less than that; else NULL */
     /* where samples come from: a file, or random numbers (fd < 0) */
     const char   *path;
     int           fd;
@@ -64,7 +67,7 @@ Status column_open(Arena *, Column *, int64_t samples);
 void   column_close(Column *);
 /* Stream over all samples: every number must be allowed. */
 Status column_check(const Column *, int64_t samples);
-/* Write one sample in the tensor's dtype. */
+/* Write the rank's part of one sample, in the tensor's dtype. */
 Status column_read(const Column *, uint64_t seed, int64_t sample, void *to);
 
 /* ---- tokens.c ---- */

@@ -4,13 +4,14 @@
 #include "base/diag.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "runtime/ranks.h"
 #include "runtime/states.h"
 
 /* ---- what a program makes ---- */
 
 static bool trains(const Program *p)
 {
-    return has_tensor(p->loss);
+    return has_tensor(p->loss) || has_tensor(p->norm);
 }
 
 /* Whether a procedure belongs to the steps of this run. */
@@ -26,103 +27,84 @@ static bool makes(const Instr *in, uint32_t out)
     return has_tensor(in->out[out]) && !(in->acc == ACC_YES && (in->acc_out >> out & 1));
 }
 
-/* The tensor that a step's instructions make under a path; NO_TENSOR: none does. */
-static TensorId find_made(const Program *p, const char *path)
+static bool is_in(const Program *p, TensorId x, TensorId t)
 {
+    return p->tensor[x.i].buffer.i == p->tensor[t.i].buffer.i && p->tensor[x.i].at == p->tensor[t.i].at &&
+           strcmp(p->tensor[x.i].path, p->tensor[t.i].path) == 0;
+}
+
+/* What communication makes is a view of the value that it completes, which came first. */
+static TensorId value_of_view(const Program *p, TensorId t)
+{
+    TensorId x = {0};
+    while (!is_in(p, x, t))
+        x.i++;
+    return x;
+}
+
+/* Whether a tensor holds a value, as it was made or, "PATH@AXES", converted. */
+static bool is_value(const Tensor *t, const char *path)
+{
+    size_t n = strlen(path);
+    return strncmp(t->path, path, n) == 0 && (t->path[n] == 0 || (t->path[n] == '@' && !strchr(t->path + n, ':')));
+}
+
+/* What a rank knows of a path, from nothing to all. */
+typedef enum Found { FOUND_NOTHING, FOUND_INSIDE, FOUND_SUMMANDS, FOUND } Found;
+
+/* The tensor that a step's instructions make under a path.  A value made as summands is
+ * that which they are summed up to. */
+static Found find_made(const Program *p, const char *path, TensorId *out)
+{
+    Found found = FOUND_NOTHING;
     for (uint32_t i = 0; i < p->nproc; i++)
         for (uint32_t k = p->proc[i].first; in_steps(p, &p->proc[i]) && k < p->proc[i].end; k++)
             for (uint32_t o = 0; o < p->instr[k].nout; o++) {
-                TensorId t = p->instr[k].out[o];
-                if (makes(&p->instr[k], o) && strcmp(p->tensor[t.i].path, path) == 0)
-                    return t;
+                if (!makes(&p->instr[k], o) || !is_value(&p->tensor[p->instr[k].out[o].i], path))
+                    continue;
+                *out = value_of_view(p, p->instr[k].out[o]);
+                if (!p->tensor[out->i].partial)
+                    return FOUND;
+                found = FOUND_SUMMANDS;
             }
-    return NO_TENSOR;
-}
-
-static bool is_made(const Program *p, TensorId t)
-{
-    for (uint32_t i = 0; i < p->ninstr; i++)
-        for (uint32_t o = 0; o < p->instr[i].nout; o++)
-            if (p->instr[i].out[o].i == t.i)
-                return true;
-    return false;
-}
-
-static bool lives_on(const Program *p, TensorId t)
-{
-    return p->buffer[p->tensor[t.i].buffer.i].first < 0;
+    return found;
 }
 
 /* ---- items ---- */
 
-static int64_t global_bytes(const Tensor *t)
+static void add_item(Arena *a, DumpSpec *d, Stored item)
 {
-    int64_t n = dtype_bytes(t->dtype);
-    for (uint32_t i = 0; i < t->rank; i++)
-        n *= t->axis[i].global;
-    return n;
+    PUSH(a, d->list.tensor, d->list.n, item);
 }
 
-static void add_item(Arena *a, DumpSpec *d, DumpItem item)
+/* Copy the value whenever it is made, whatever view of it is. */
+static void watch(Arena *a, Rank *r, DumpSpec *d, TensorId id)
 {
-    PUSH(a, d->item, d->nitem, item);
-}
-
-/* Copy the tensor whenever it is made.  Micro-batches are laid end to end, so one
- * that is cut must be cut along its first axis. */
-static Status watch(Arena *a, Rank *r, DumpSpec *d, const char *name, TensorId id, bool sum)
-{
-    const Tensor *t = &r->program->tensor[id.i];
-    for (uint32_t i = 1; i < t->rank; i++)
-        if (t->axis[i].micro && r->program->microbatches > 1) {
-            fprintf(stderr, "error: --dump '%s': its batch axis is not the first, so micro-batches do not follow each other; "
-                    "plan with 'microbatches = 1'\n", d->kind);
-            return ERR_REJECT;
-        }
-    Watch w = {.tensor = id, .sum = sum, .to = arena_alloc(a, (size_t)global_bytes(t))};
-    PUSH(a, r->watch, r->nwatch, w);
-    add_item(a, d, (DumpItem){name, id, w.to});
-    return OK;
-}
-
-static Status add_gradient(Arena *a, Rank *r, DumpSpec *d, const char *name, const State *s)
-{
-    if (!has_tensor(s->gradient))
-        return OK;
-    if (is_made(r->program, s->gradient))
-        return watch(a, r, d, name, s->gradient, true);
-    if (!lives_on(r->program, s->gradient)) {
-        fprintf(stderr, "error: --dump '%s': the program does not keep the gradient of '%s'\n", d->kind, s->path);
-        return ERR_REJECT;
-    }
-    add_item(a, d, (DumpItem){name, s->gradient, NULL});
-    return OK;
-}
-
-static Status add_gradients(Arena *a, Rank *r, DumpSpec *d)
-{
-    for (uint32_t i = 0; i < r->program->nstate; i++)
-        TRY(add_gradient(a, r, d, r->program->state[i].path, &r->program->state[i]));
-    return OK;
-}
-
-static void add_states(Arena *a, const Rank *r, DumpSpec *d, StateKind kind, const char *only)
-{
-    uint32_t n;
-    NamedTensor *list = states_list(a, r, kind, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (!only || strcmp(list[i].name, only) == 0)
-            add_item(a, d, (DumpItem){list[i].name, list[i].tensor, NULL});
+    const Program *p = r->program;
+    int64_t bytes = tensor_bytes(&p->tensor[id.i]);
+    Stored s = stored_whole(r, id, d->kind, NULL, bytes);
+    s.part.data = arena_alloc(a, (size_t)(bytes * s.part.micros));
+    for (uint32_t t = 0; t < p->ntensor; t++)
+        if (is_in(p, (TensorId){t}, id))
+            PUSH(a, r->watch, r->nwatch, ((Watch){(TensorId){t}, s.batch >= 0, s.part.data}));
+    add_item(a, d, s);
 }
 
 /* ---- paths ---- */
+
+/* Kinds that are lists of tensors. */
+static bool is_list(const char *kind)
+{
+    return strcmp(kind, "weights") == 0 || strcmp(kind, "moments") == 0 || strcmp(kind, "grads") == 0;
+}
 
 static const char *nearest_path(Arena *a, const Program *p, const char *path)
 {
     const char **pool = NULL;
     uint32_t n = 0;
+    TensorId t;
     for (uint32_t i = 0; i < p->ntensor; i++)
-        if (has_tensor(find_made(p, p->tensor[i].path)))
+        if (find_made(p, p->tensor[i].path, &t) == FOUND)
             PUSH(a, pool, n, p->tensor[i].path);
     for (uint32_t i = 0; i < p->nstate; i++)
         PUSH(a, pool, n, p->state[i].path);
@@ -137,23 +119,28 @@ static bool is_placed(const Program *p, const char *path)
     return false;
 }
 
-static Status unknown_path(Arena *a, const Program *p, const DumpSpec *d)
+/* Why no rank has what is asked for. */
+static void say_missing(Arena *a, const Program *p, const DumpSpec *d, Found found)
 {
     static const char list[] = "'pplan dump PLAN --program' lists what is stored";
-    if (is_placed(p, d->kind)) {
+    const char *near = found == FOUND_NOTHING ? nearest_path(a, p, d->kind) : NULL;
+    if (is_list(d->kind)) {
+        fprintf(stderr, "error: --dump '%s': the program has none\n", d->kind);
+    } else if (found == FOUND_SUMMANDS) {
+        fprintf(stderr, "error: --dump '%s': ranks hold summands of this value, and no instruction of the program adds them up by themselves; %s\n",
+                d->kind, list);
+    } else if (found == FOUND_INSIDE) {
         fprintf(stderr, "error: --dump '%s': no instruction of the program stores this value by itself: it is fused into another, added into "
                 "another's memory, or another view of one; %s\n", d->kind, list);
-        return ERR_USAGE;
+    } else {
+        fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores; ", d->kind);
+        if (near)
+            fprintf(stderr, "did you mean '%s'?\n", near);
+        else if (p->noutput)
+            fprintf(stderr, "the first of its outputs is '%s'\n", p->tensor[p->output[0].i].path);
+        else
+            fprintf(stderr, "%s\n", list);
     }
-    const char *near = nearest_path(a, p, d->kind);
-    fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores; ", d->kind);
-    if (near)
-        fprintf(stderr, "did you mean '%s'?\n", near);
-    else if (p->noutput)
-        fprintf(stderr, "the first of its outputs is '%s'\n", p->tensor[p->output[0].i].path);
-    else
-        fprintf(stderr, "%s\n", list);
-    return ERR_USAGE;
 }
 
 static const State *find_state(const Program *p, const char *path)
@@ -164,66 +151,96 @@ static const State *find_state(const Program *p, const char *path)
     return NULL;
 }
 
-static Status add_path(Arena *a, Rank *r, DumpSpec *d)
+/* An input has a slot per micro-batch. */
+static bool add_input(Arena *a, const Rank *r, DumpSpec *d)
 {
     const Program *p = r->program;
+    for (uint32_t i = 0; i < p->ninput; i++) {
+        TensorId id = p->input[i].tensor;
+        if (strcmp(p->input[i].name, d->kind) != 0 || !data_reads(p, id))
+            continue;
+        add_item(a, d, stored_whole(r, id, d->kind, rank_at(r, id, 0, 0), p->buffer[p->tensor[id.i].buffer.i].bytes));
+        return true;
+    }
+    return false;
+}
+
+static Found add_path(Arena *a, Rank *r, DumpSpec *d)
+{
     static const char grad[] = "grad:";
-    const State *s = strncmp(d->kind, grad, strlen(grad)) == 0 ? find_state(p, d->kind + strlen(grad)) : NULL;
-    if (s && has_tensor(s->gradient))
-        return add_gradient(a, r, d, d->kind, s);
-    for (uint32_t i = 0; i < p->ninput; i++)
-        if (strcmp(p->input[i].name, d->kind) == 0) {
-            add_item(a, d, (DumpItem){d->kind, p->input[i].tensor, arena_alloc(a, (size_t)global_bytes(&p->tensor[p->input[i].tensor.i]))});
-            return OK;
-        }
-    TensorId t = find_made(p, d->kind);
-    return has_tensor(t) ? watch(a, r, d, d->kind, t, false) : unknown_path(a, p, d);
+    TensorId t;
+    if (strncmp(d->kind, grad, strlen(grad)) == 0)
+        d->list = states_list(a, r, STATES_GRADIENTS, d->kind + strlen(grad));
+    for (uint32_t i = 0; i < d->list.n; i++)
+        d->list.tensor[i].shape.name = d->kind;
+    if (d->list.n > 0 || add_input(a, r, d))
+        return FOUND;
+    Found found = find_made(r->program, d->kind, &t);
+    if (found == FOUND)
+        watch(a, r, d, t);
+    return found == FOUND_NOTHING && is_placed(r->program, d->kind) ? FOUND_INSIDE : found;
 }
 
 /* ---- preparing ---- */
 
-typedef enum DumpWhen { WHEN_AFTER, WHEN_DURING } DumpWhen;
-
-static Status find_items(Arena *a, Rank *r, DumpSpec *d, DumpWhen *when)
+/* What this rank has of it; *after: as it is after a step, not during it. */
+static Found find_items(Arena *a, Rank *r, DumpSpec *d, bool *after)
 {
     const char *kind = d->kind;
-    *when = WHEN_AFTER;
+    *after = true;
     if (strcmp(kind, "weights") == 0)
-        add_states(a, r, d, STATES_WEIGHTS, NULL);
+        d->list = states_list(a, r, STATES_WEIGHTS, NULL);
     else if (strcmp(kind, "moments") == 0)
-        add_states(a, r, d, STATES_MOMENTS, NULL);
+        d->list = states_list(a, r, STATES_MOMENTS, NULL);
     else if (find_state(r->program, kind))
-        add_states(a, r, d, STATES_WEIGHTS, kind);
+        d->list = states_list(a, r, STATES_WEIGHTS, kind);
     else
-        *when = WHEN_DURING;
-    if (*when == WHEN_AFTER || strcmp(kind, "samples") == 0)
+        *after = false;
+    if (strcmp(kind, "samples") == 0)
+        *after = true;
+    if (*after)
+        return FOUND;
+    if (strcmp(kind, "grads") != 0)
+        return add_path(a, r, d);
+    d->list = states_list(a, r, STATES_GRADIENTS, NULL);
+    return FOUND;
+}
+
+/* The ranks put together what they have. */
+static Status share_items(Arena *a, Rank *r, DumpSpec *d, int64_t *least)
+{
+    bool after;
+    d->list = (StoredList){0};
+    int64_t found[] = {find_items(a, r, d, &after), 0};
+    found[1] = after && d->list.n > 0;
+    TRY(rank_agree(r, found, 2, REDUCE_MAX));
+    StoredList mine = d->list;
+    TRY(stored_share(r, a, &mine, &d->list));
+    *least += !found[1] && strcmp(d->kind, "samples") != 0;
+    if (d->list.n > 0 || strcmp(d->kind, "samples") == 0)
         return OK;
-    return strcmp(kind, "grads") == 0 ? add_gradients(a, r, d) : add_path(a, r, d);
+    if (rank_reports(r))
+        say_missing(a, r->program, d, (Found)found[0]);
+    return ERR_USAGE;
 }
 
 static Status prepare_one(Arena *a, Rank *r, DumpSpec *d, int64_t first, int64_t last)
 {
-    DumpWhen when;
-    d->item = NULL;
-    d->nitem = 0;
-    TRY(find_items(a, r, d, &when));
-    if (d->nitem == 0 && strcmp(d->kind, "samples") != 0) {
-        fprintf(stderr, "error: --dump '%s': the program has none\n", d->kind);
-        return ERR_USAGE;
-    }
-    int64_t least = first + (when == WHEN_DURING);
+    int64_t least = first;
+    TRY(share_items(a, r, d, &least));
     if (d->step >= least && d->step <= last)
         return OK;
-    fprintf(stderr, "error: --dump '%s@%lld': this run goes from step %lld to step %lld, so it can be written at steps %lld..%lld\n", d->kind,
-            (long long)d->step, (long long)first + 1, (long long)last, (long long)least, (long long)last);
+    if (rank_reports(r))
+        fprintf(stderr, "error: --dump '%s@%lld': this run goes from step %lld to step %lld, so it can be written at steps %lld..%lld\n", d->kind,
+                (long long)d->step, (long long)first + 1, (long long)last, (long long)least, (long long)last);
     return ERR_USAGE;
 }
 
 Status dump_prepare(Arena *a, Rank *r, DumpSpec *d, uint32_t n, int64_t first, int64_t last)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(d[i].path, "-") != 0)
-            TRY(folder_writable(a, d[i].path));
+        bool file = strcmp(d[i].path, "-") != 0;
+        TRY(rank_outcome(r, file && rank_reports(r) ? folder_writable(a, d[i].path) : OK));
         TRY(prepare_one(a, r, &d[i], first, last));
     }
     return OK;
@@ -231,26 +248,19 @@ Status dump_prepare(Arena *a, Rank *r, DumpSpec *d, uint32_t n, int64_t first, i
 
 /* ---- writing ---- */
 
-/* An input has a slot per micro-batch. */
-static void gather_input(const Rank *r, const DumpItem *item)
-{
-    int64_t bytes = tensor_bytes(&r->program->tensor[item->tensor.i]), all = global_bytes(&r->program->tensor[item->tensor.i]);
-    for (int64_t i = 0; i * bytes < all; i++)
-        memcpy(item->copy + i * bytes, rank_at(r, item->tensor, 0, (uint32_t)i), (size_t)bytes);
-}
-
 /* A batch that the data could not fill has fewer rows. */
-static STensor as_file_has_it(const Rank *r, const DumpItem *item, int64_t rows)
+static StoredList with_rows(Arena *a, const StoredList *all, int64_t rows)
 {
-    const Tensor *t = &r->program->tensor[item->tensor.i];
-    if (t->role == ROLE_INPUT)
-        gather_input(r, item);
-    STensor out = states_tensor(r, item->tensor, item->name, item->copy ? item->copy : rank_at(r, item->tensor, 0, 0));
-    if (t->rank > 0 && t->axis[0].micro && rows < out.extent[0]) {
-        out.bytes = out.bytes / out.extent[0] * rows;
-        out.extent[0] = rows;
+    StoredList list = {NEWN(a, Stored, all->n + 1), all->n};
+    for (uint32_t i = 0; i < list.n; i++) {
+        Stored *s = &list.tensor[i];
+        *s = all->tensor[i];
+        if (s->batch < 0 || rows >= s->shape.extent[s->batch])
+            continue;
+        s->shape.bytes = s->shape.bytes / s->shape.extent[s->batch] * rows;
+        s->shape.extent[s->batch] = rows;
     }
-    return out;
+    return list;
 }
 
 static Status write_samples(Arena *a, const Data *data, const DumpSpec *d, bool shuffled, int64_t first, int64_t rows)
@@ -265,11 +275,10 @@ static Status write_samples(Arena *a, const Data *data, const DumpSpec *d, bool 
 static Status write_one(Arena *a, const Rank *r, const Data *data, const DumpSpec *d, int64_t first, int64_t rows)
 {
     if (strcmp(d->kind, "samples") == 0)
-        return write_samples(a, data, d, trains(r->program), first, rows);
-    STensor *list = NEWN(a, STensor, d->nitem);
-    for (uint32_t i = 0; i < d->nitem; i++)
-        list[i] = as_file_has_it(r, &d->item[i], rows);
-    return sfile_write(a, d->path, list, d->nitem);
+        return rank_outcome(r, rank_reports(r) ? write_samples(a, data, d, trains(r->program), first, rows) : OK);
+    StoredList list = with_rows(a, &d->list, rows);
+    SFileSum sum;
+    return stored_write(a, r, d->path, &list, &sum);
 }
 
 Status dump_write(Arena *a, const Rank *r, const Data *data, const DumpSpec *d, uint32_t n, int64_t step, int64_t first, int64_t rows)

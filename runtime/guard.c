@@ -16,21 +16,24 @@
 
 static char *slot_of(const Rank *r, const Buffer *b, const Call *c)
 {
-    return r->map.base + b->offset + (int64_t)(b->by_micro ? c->micro : c->slot) * b->bytes;
+    return rank_part(r, b->part) + b->offset + rank_slot(b, c->slot, c->micro) * b->bytes;
 }
 
-static bool always_live(const Buffer *b)
+/* What lives through the whole program is not made anew by one call. */
+static bool always_live(const Program *p, const Buffer *b)
 {
-    return b->first < 0;
+    return b->first < 0 || (b->first == 0 && b->last == (int32_t)p->ninstr - 1);
 }
 
 void guard_open(const Rank *r)
 {
     const Program *p = r->program;
-    __asan_poison_memory_region(r->map.base, (size_t)r->map.bytes);
+    for (int part = 0; part < 2; part++)
+        if (p->map_bytes[part] > 0)
+            __asan_poison_memory_region(rank_part(r, (MapPart)part), (size_t)p->map_bytes[part]);
     for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (always_live(&p->buffer[i]))
-            __asan_unpoison_memory_region(r->map.base + p->buffer[i].offset,
+        if (always_live(p, &p->buffer[i]))
+            __asan_unpoison_memory_region(rank_part(r, p->buffer[i].part) + p->buffer[i].offset,
                                           (size_t)(p->buffer[i].bytes * p->buffer[i].slots));
 }
 
@@ -48,7 +51,7 @@ void guard_before(const Rank *r, uint32_t instr, const Call *c)
 {
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].first == (int32_t)instr) {
+        if (!always_live(p, &p->buffer[i]) && p->buffer[i].first == (int32_t)instr) {
             char *at = slot_of(r, &p->buffer[i], c);
             __asan_unpoison_memory_region(at, (size_t)used_bytes(p, i));
             memset(at, 0xFF, (size_t)used_bytes(p, i));
@@ -59,14 +62,15 @@ void guard_after(const Rank *r, uint32_t instr, const Call *c)
 {
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (!always_live(&p->buffer[i]) && p->buffer[i].last == (int32_t)instr)
+        if (!always_live(p, &p->buffer[i]) && p->buffer[i].last == (int32_t)instr)
             __asan_poison_memory_region(slot_of(r, &p->buffer[i], c), (size_t)p->buffer[i].bytes);
 }
 
 void guard_close(const Rank *r)
 {
-    if (r->map.base)
-        __asan_unpoison_memory_region(r->map.base, (size_t)r->map.bytes);
+    for (int part = 0; part < 2; part++)
+        if (rank_part(r, (MapPart)part) && r->program->map_bytes[part] > 0)
+            __asan_unpoison_memory_region(rank_part(r, (MapPart)part), (size_t)r->program->map_bytes[part]);
 }
 
 #else

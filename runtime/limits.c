@@ -9,6 +9,7 @@ static const Reader readers[] = {
     {OP_embed, 0, 1, 'v', false},
     {OP_cross_entropy, 1, 0, 'c', true},
     {OP_cross_entropy_both, 1, 0, 'c', true},
+    {OP_cross_entropy_stats, 1, 0, 'c', true},
     {OP_count_labels, 0, -1, 0, true},
 };
 enum { NREADERS = sizeof readers / sizeof *readers };

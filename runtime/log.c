@@ -130,12 +130,16 @@ static void clear_line(const Log *l)
 
 void log_note(Log *l, const char *text)
 {
+    if (l->silent)
+        return;
     clear_line(l);
     fprintf(stderr, "%s\n", text);
 }
 
 Status log_eval(Log *l, int64_t step, double loss)
 {
+    if (l->silent)
+        return OK;
     clear_line(l);
     fprintf(stderr, "step %lld: held-out loss %.4f\n", (long long)step, loss);
     if (!l->file)

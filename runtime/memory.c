@@ -1,6 +1,7 @@
 /* Memory: the heap beside the map, kept in one piece and reported. */
 #include <limits.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/text.h"
@@ -16,6 +17,40 @@ void memory_settle(void)
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_TOP_PAD, HEAP_ROOM);
+    mallopt(M_MXFAST, 0);
+}
+
+/* What glibc keeps apart by thread: blocks of up to LARGEST usable bytes, KEPT of a size. */
+enum { SMALLEST = 24, LARGEST = 1032, GRAIN = 16, KEPT = 7, SIZES = (LARGEST - SMALLEST) / GRAIN + 1 };
+
+static void fill_cache(void *ctx, int worker, int nworker)
+{
+    void *volatile block[SIZES][KEPT];               /* volatile, or compilers leave out what is freed unused */
+    (void)ctx, (void)worker, (void)nworker;
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t k = 0; k < KEPT; k++)
+            block[i][k] = malloc(SMALLEST + i * GRAIN);
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t k = 0; k < KEPT; k++)
+            free(block[i][k]);
+}
+
+/* glibc before 2.38 makes an aligned block out of a larger one and frees both ends.  A
+ * small end goes to the thread's cache, where it does not merge with the block when that
+ * is freed: the hole is too short for the next block of the same size, and the heap grows
+ * by one block after the other.  A full cache takes no ends. */
+void memory_fill_caches(Team *team)
+{
+    team_run(team, fill_cache, NULL);
+}
+
+/* While libraries were warmed, their buffers of two threads may have been alive one after
+ * the other; at some step they are at once.  What is free now was needed then, or is
+ * room: as much again, in one piece. */
+void memory_leave_room(void)
+{
+    void *volatile room = malloc(mallinfo2().fordblks);
+    free(room);
 }
 
 /* A sanitizer has a heap of its own, which mallinfo2() does not see: nothing is said of it. */
@@ -26,9 +61,50 @@ static const char *heap_text(Arena *a)
     return most ? arena_printf(a, "heap at most %s", text_bytes(a, (int64_t)most)) : "heap not known under a sanitizer,";
 }
 
-void memory_report(const Rank *r)
+int64_t memory_pss(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    long long kib = 0;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "Pss: %lld kB", &kib) != 1)
+        ;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static void report_one(const Run *r)
+{
+    const Rank *k = &r->rank;
+    Arena *a = r->arena;
+    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, k->map.bytes),
+            text_bytes(a, k->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
+}
+
+static void report_many(const Run *r, const int64_t *sum)
 {
     Arena *a = r->arena;
-    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, r->map.bytes),
-            text_bytes(a, r->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
+    enum { PRIVATE, SHARED, HUGE_, RESERVE, PSS };
+    fprintf(stderr, "memory: %u ranks: maps %s (%s private, %s in huge pages; %s shared) and a reserve of %s", r->program->nranks,
+            text_bytes(a, sum[PRIVATE] + sum[SHARED]), text_bytes(a, sum[PRIVATE]), text_bytes(a, sum[HUGE_]), text_bytes(a, sum[SHARED]),
+            text_bytes(a, sum[RESERVE]));
+    if (sum[PSS] > 0)
+        fprintf(stderr, "; processes grew by %s in all", text_bytes(a, sum[PSS]));
+    fputc('\n', stderr);
+}
+
+/* Threads of one process share its pages, which are then nobody's. */
+Status memory_report(const Run *r)
+{
+    const Program *p = r->program;
+    if (!r->peers->world) {
+        report_one(r);
+        return OK;
+    }
+    int64_t grown = r->peers->pss > 0 ? memory_pss() - r->peers->pss : 0;
+    int64_t sum[] = {p->map_bytes[PART_PRIVATE], p->map_bytes[PART_SHARED], r->rank.map.huge, p->reserve, grown};
+    TRY(rank_agree(&r->rank, sum, sizeof sum / sizeof *sum, REDUCE_SUM));
+    if (r->speaks)
+        report_many(r, sum);
+    return OK;
 }

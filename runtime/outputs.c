@@ -42,6 +42,8 @@ Status run_check_files(Run *r)
         checkpoint_uses(o->uses, USE_KEEP, o->save);
     if (o->log)
         TRY(add_output(r, "--log", o->log));
+    if (o->trace)
+        TRY(add_output(r, "--trace", o->trace));
     for (uint32_t i = 0; i < o->ndump; i++)
         TRY(add_dump(r, &o->dump[i]));
     return file_uses_check(o->uses);

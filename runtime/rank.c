@@ -4,17 +4,28 @@
 #include <string.h>
 
 #include "runtime/guard.h"
-#include "runtime/runtime.h"
+#include "runtime/ranks.h"
+#include "runtime/states.h"
 
 /* ---- binding ---- */
+
+char *rank_part(const Rank *r, MapPart part)
+{
+    return part == PART_SHARED ? r->shared : r->map.base;
+}
+
+int64_t rank_slot(const Buffer *b, uint32_t slot, uint32_t micro)
+{
+    uint32_t s = b->by_micro ? micro : b->slots > 1 ? slot : 0;
+    assert(s < b->slots && "a call names a slot its buffer does not have");
+    return s;
+}
 
 void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
 {
     const Tensor *t = &r->program->tensor[id.i];
     const Buffer *b = &r->program->buffer[t->buffer.i];
-    uint32_t s = b->by_micro ? micro : slot;
-    assert(s < b->slots && "a call names a slot its buffer does not have");
-    return r->map.base + b->offset + (int64_t)s * b->bytes + t->at;
+    return rank_part(r, b->part) + b->offset + rank_slot(b, slot, micro) * b->bytes + t->at;
 }
 
 static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
@@ -37,13 +48,18 @@ static void bind_instr(Rank *r, uint32_t i)
     c->work = has_tensor(in->workspace) ? rank_at(r, in->workspace, 0, 0) : NULL;
 }
 
+static bool communicates(const Instr *in)
+{
+    return op_info[in->op].flags & OPF_COMM;
+}
+
 static Status find_kernels(Rank *r)
 {
     const Program *p = r->program;
     Status status = OK;
     for (uint32_t i = 0; i < p->ninstr; i++) {
         r->kernel[i] = kernel_find(p->instr[i].op, p->precision.compute, r->isa);
-        if (r->kernel[i])
+        if (r->kernel[i] || communicates(&p->instr[i]))
             continue;
         fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' in %s\n", p->instr[i].path,
                 op_info[p->instr[i].op].name, dtype_name(p->precision.compute));
@@ -54,37 +70,66 @@ static Status find_kernels(Rank *r)
 
 /* Run every procedure once on zeroed memory: libraries generate code and reserve
  * their buffers for these very shapes before step 0. */
-static void warm(Rank *r)
+static Status warm(Rank *r)
 {
+    memory_fill_caches(r->team);
     r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
                       .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)
-        rank_call(r, &(Call){.proc = i});
+        TRY(rank_call(r, &(Call){.proc = i}));
+    int64_t slowest = exchange_slowest(r);
+    TRY(rank_agree(r, &slowest, 1, REDUCE_MAX));
+    exchange_pace(r, slowest);
+    return OK;
+}
+
+static Status start_team(Rank *r)
+{
+    const Program *p = r->program;
+    r->team = team_new(p->threads);
+    if (!r->team) {
+        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
+        return ERR_DEVICE;
+    }
+    team_crowd(r->team, p->threads * (int)p->nranks);
+    return OK;
+}
+
+static Status open_parts(Rank *r, const Peers *peers)
+{
+    TRY(find_kernels(r));
+    TRY(map_open(&r->map, r->program->map_bytes[PART_PRIVATE]));
+    TRY(start_team(r));
+    if (peers && peers->world)
+        TRY(exchange_open(r, peers));
+    for (uint32_t i = 0; i < r->program->ninstr; i++)
+        bind_instr(r, i);
+    guard_open(r);
+    TRY(warm(r));
+    return states_open(r);
+}
+
+Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peers)
+{
+    assert(((peers && peers->world) || p->nranks <= 1) && "a program of many ranks runs among them");
+    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
+    r->call = NEWN(a, KCall, p->ninstr);
+    r->kernel = NEWN(a, Kernel, p->ninstr);
+    Status s = open_parts(r, peers);
+    if (s != OK)
+        rank_close(r);
+    return s;
 }
 
 Status rank_open(Rank *r, Arena *a, const Program *p, Isa isa)
 {
-    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
-    r->call = NEWN(a, KCall, p->ninstr);
-    r->kernel = NEWN(a, Kernel, p->ninstr);
-    TRY(find_kernels(r));
-    TRY(map_open(&r->map, p->map_bytes[PART_PRIVATE]));
-    r->team = team_new(p->threads);
-    if (!r->team) {
-        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
-        rank_close(r);
-        return ERR_DEVICE;
-    }
-    for (uint32_t i = 0; i < p->ninstr; i++)
-        bind_instr(r, i);
-    guard_open(r);
-    warm(r);
-    return OK;
+    return rank_join(r, a, p, isa, NULL);
 }
 
 void rank_close(Rank *r)
 {
     guard_close(r);
+    exchange_close(r);
     if (r->team)
         team_free(r->team);
     map_close(&r->map);
@@ -99,14 +144,20 @@ static void zero_tensor(const Rank *r, TensorId id)
         memset(rank_at(r, id, 0, 0), 0, (size_t)tensor_bytes(&r->program->tensor[id.i]));
 }
 
+/* Start values belong to global elements, so parts are filled row by row; padding is 0. */
 static void fill_tensor(const Rank *r, TensorId id, const State *s, uint64_t seed)
 {
     const Tensor *t = &r->program->tensor[id.i];
-    void *at = rank_at(r, id, 0, 0);
-    if (t->dtype == DT_f64)
-        init_fill_f64(&s->init, s->path, seed, 0, tensor_elements(t), at);
-    else
-        init_fill_f32(&s->init, s->path, seed, 0, tensor_elements(t), at);
+    char *at = rank_at(r, id, 0, 0);
+    int64_t all = tensor_elements(t), length = t->rank ? t->axis[t->rank - 1].local : 1, bytes = dtype_bytes(t->dtype);
+    zero_tensor(r, id);
+    for (int64_t row = 0; row < all / length; row++, at += length * bytes) {
+        int64_t first = place_row(t, row, 0), n = place_row_valid(t, row);
+        if (t->dtype == DT_f64)
+            init_fill_f64(&s->init, s->path, seed, first, n, (double *)(void *)at);
+        else
+            init_fill_f32(&s->init, s->path, seed, first, n, (float *)(void *)at);
+    }
 }
 
 void rank_init(Rank *r, uint64_t seed)
@@ -114,12 +165,15 @@ void rank_init(Rank *r, uint64_t seed)
     r->step.seed = seed;
     for (uint32_t i = 0; i < r->program->nstate; i++) {
         const State *s = &r->program->state[i];
+        exchange_begin(r, -1);
         fill_tensor(r, s->weight, s, seed);
         if (has_tensor(s->master) && s->master.i != s->weight.i)
             fill_tensor(r, s->master, s, seed);
         zero_tensor(r, s->gradient);
         zero_tensor(r, s->moment[0]);
         zero_tensor(r, s->moment[1]);
+        for (int k = 0; k < 2 && s->sharded && s->shard.at == 0; k++)     /* by the first of its bucket */
+            zero_tensor(r, s->shard.moment[k]);
     }
 }
 
@@ -142,38 +196,61 @@ static KCall call_on(const Rank *r, uint32_t i, const Call *call)
     return c;
 }
 
-/* Copy a watched value that was just made into its global tensor;
- * micro-batches follow each other along the batch axis, which is the first. */
+/* Copy what was just made and is watched. */
 static void copy_watched(const Rank *r, const KCall *c)
 {
     for (uint32_t k = 0; k < c->in->nout; k++)
         for (uint32_t w = 0; w < r->nwatch; w++) {
             const Watch *watch = &r->watch[w];
             bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
-            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || (added_to && !watch->sum))
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || added_to)
                 continue;
-            const Tensor *t = c->outt[k];
-            int64_t bytes = tensor_bytes(t);
-            bool cut = t->rank > 0 && t->axis[0].micro;
-            memcpy(watch->to + (cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
+            int64_t bytes = tensor_bytes(c->outt[k]);
+            memcpy(watch->to + (watch->cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
         }
 }
 
-void rank_call(Rank *r, const Call *call)
+/* How long peers may wait for an instruction is measured at those that do not wait. */
+static void measure(Rank *r, uint32_t i, const Call *call, double begin, double end)
+{
+    if (!communicates(&r->program->instr[i]) && end - begin > r->slowest)
+        r->slowest = end - begin;
+    if (r->trace)
+        trace_add(r->trace, &(TraceEvent){.begin = (int64_t)(1e9 * begin), .end = (int64_t)(1e9 * end), .step = r->step.step + 1, .instr = i,
+                                          .micro = call->micro, .slot = call->slot});
+}
+
+static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
+{
+    bool measured = r->end || r->trace;
+    double begin = measured ? seconds_now() : 0;
+    exchange_begin(r, i);
+    if (communicates(c->in))
+        TRY(exchange(r, c));
+    else
+        r->kernel[i](c);
+    if (measured)
+        measure(r, i, call, begin, seconds_now());
+    return OK;
+}
+
+Status rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
+    TRY(exchange_settle(r, proc));
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
         KCall c = call_on(r, i, call);
         guard_before(r, i, call);
-        r->kernel[i](&c);
+        TRY(execute(r, i, &c, call));
         if (r->nwatch)
             copy_watched(r, &c);
         guard_after(r, i, call);
     }
+    return OK;
 }
 
-const Instr *rank_unlabelled(const Rank *r)
+static const Instr *find_unlabelled(const Rank *r)
 {
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->nproc; i++)
@@ -183,37 +260,61 @@ const Instr *rank_unlabelled(const Rank *r)
     return NULL;
 }
 
-/* After the labels of all micro-batches were counted. */
+/* The first rank that sees it speaks. */
+Status rank_unlabelled(const Rank *r, const char **input)
+{
+    const Program *p = r->program;
+    const Instr *none = find_unlabelled(r);
+    int64_t mine = none ? (int64_t)p->nranks - p->rank : 0, first = mine;
+    TRY(rank_agree(r, &first, 1, REDUCE_MAX));
+    *input = first == 0 ? NULL : mine == first ? p->tensor[none->arg[0].i].path : "";
+    return OK;
+}
+
+/* After the labels of all micro-batches were counted, by all ranks. */
 static Status check_labels(const Rank *r)
 {
-    const Instr *none = rank_unlabelled(r);
-    if (!none)
+    const char *input;
+    TRY(rank_unlabelled(r, &input));
+    if (!input)
         return OK;
-    fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1,
-            r->program->tensor[none->arg[0].i].path);
+    if (*input)
+        fprintf(stderr, "error: no valid label in the batch of step %lld: input '%s'\n", (long long)r->step.step + 1, input);
     return ERR_REJECT;
+}
+
+static void begin_step(Rank *r)
+{
+    KStep *s = &r->step;
+    s->samples = r->program->batch;
+    s->optimizer = &r->optimizer;
+    s->lr = learning_rate(&r->optimizer, s->step);
+    s->correction1 = 1 - pow(r->optimizer.beta1, (double)(s->step + 1));
+    s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
 }
 
 /* The first call of each procedure in a step opens its accumulation window. */
 Status rank_train(Rank *r)
 {
     const Program *p = r->program;
-    KStep *s = &r->step;
-    bool begins = false;
-    s->samples = p->batch;
-    s->optimizer = &r->optimizer;
-    s->lr = learning_rate(&r->optimizer, s->step);
-    s->correction1 = 1 - pow(r->optimizer.beta1, (double)(s->step + 1));
-    s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
+    bool counted = false;
+    begin_step(r);
     for (uint32_t i = 0; i < p->ncall; i++) {
-        s->first = p->call[i].micro == 0;
-        if (begins && p->proc[p->call[i].proc].kind != PROC_begin)
+        ProcKind kind = p->proc[p->call[i].proc].kind;
+        if (!counted && kind != PROC_begin && kind != PROC_agree) {
             TRY(check_labels(r));
-        begins = p->proc[p->call[i].proc].kind == PROC_begin;
-        rank_call(r, &p->call[i]);
+            counted = true;
+        }
+        r->step.first = p->call[i].micro == 0;
+        TRY(rank_call(r, &p->call[i]));
     }
-    s->step++;
+    r->step.step++;
     return OK;
+}
+
+bool rank_reports(const Rank *r)
+{
+    return r->reporter == (int)r->program->rank;
 }
 
 double rank_scalar(const Rank *r, TensorId id)

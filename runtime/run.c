@@ -20,8 +20,13 @@ static void want_stop(int signal)
 static void catch_signals(void)
 {
     struct sigaction act = {.sa_handler = want_stop, .sa_flags = SA_RESTART};
+    sigset_t both;
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
+    sigemptyset(&both);                              /* a launcher blocks them until now */
+    sigaddset(&both, SIGTERM);
+    sigaddset(&both, SIGINT);
+    pthread_sigmask(SIG_UNBLOCK, &both, NULL);
     signal(SIGXFSZ, SIG_IGN);                        /* a file too large, a pipe nobody reads: */
     signal(SIGPIPE, SIG_IGN);                        /* the write fails, and says so */
 }
@@ -40,8 +45,8 @@ static void (*find_mark(void))(int64_t)
 /* Room for the names, headers and lists of one save. */
 static void reset_scratch(Run *r)
 {
-    enum { BASE = 64 << 10, PER_STATE = 4 << 10 };
-    arena_reset(r->scratch, BASE + (size_t)r->program->nstate * PER_STATE);
+    enum { BASE = 128 << 10, PER_TENSOR = 2 << 10 };
+    arena_reset(r->scratch, BASE + (size_t)(r->rank.weights.n + r->rank.moments.n) * PER_TENSOR);
 }
 
 static Status save(Run *r)
@@ -49,6 +54,7 @@ static Status save(Run *r)
     Progress at = {.step = r->rank.step.step, .samples = r->samples, .seed = r->seed, .model = r->program->model,
                    .data = r->train};
     Status s = checkpoint_save(r->scratch, &r->rank, r->o->save, (int)r->o->keep, &at);
+    r->alike = s != OK;
     reset_scratch(r);
     return s;
 }
@@ -57,17 +63,32 @@ Status run_dump(Run *r, int64_t step, int64_t first, int64_t rows)
 {
     if (r->o->ndump == 0)
         return OK;
-    Status s = dump_write(r->scratch, &r->rank, r->train, r->o->dump, r->o->ndump, step, first, rows);
+    Status s = dump_write(r->scratch, &r->rank, r->train, r->dump, r->o->ndump, step, first, rows);
+    r->alike = s != OK;
     reset_scratch(r);
     return s;
 }
 
 /* ---- training ---- */
 
-static Status not_finite(const Run *r, double loss, double norm)
+/* What all ranks go by after a step: whether one of them has a number that is none, or
+ * was asked to stop. */
+typedef struct Verdict { bool finite, stop; } Verdict;
+
+static Status agree(Run *r, bool finite, Verdict *v)
 {
-    fprintf(stderr, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s\n",
-            (long long)r->rank.step.step, loss, norm, r->o->save ? ", and the last checkpoint stands" : "");
+    int64_t said[] = {!finite, stop_wanted, exchange_slowest(&r->rank)};
+    TRY(rank_agree(&r->rank, said, 3, REDUCE_MAX));
+    exchange_pace(&r->rank, said[2]);
+    *v = (Verdict){.finite = !said[0], .stop = said[1]};
+    return OK;
+}
+
+static Status not_finite(Run *r, double loss, double norm)
+{
+    r->alike = true;
+    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s",
+             (long long)r->rank.step.step, loss, norm, r->o->save ? ", and the last checkpoint stands" : "");
     return ERR_REJECT;
 }
 
@@ -77,24 +98,35 @@ static const char *unit_of(const Program *p)
     return p->tokens == p->batch ? "samples" : "tokens";
 }
 
-static Status train_step(Run *r)
+static Status report_step(Run *r, double loss, double norm, double seconds)
 {
     const Program *p = r->program;
-    double start = seconds_now();
-    TRY(data_fill(r->train, &r->rank, r->samples, p->batch, 0, true));
-    TRY(rank_train(&r->rank));
-    double seconds = seconds_now() - start;
-    double loss = rank_scalar(&r->rank, p->loss), norm = sqrt(rank_scalar(&r->rank, p->norm));
-    if (!isfinite(loss) || !isfinite(norm))
-        return not_finite(r, loss, norm);
-    TRY(run_dump(r, r->rank.step.step, r->samples, p->batch));
     r->samples += p->batch;
     r->trained++;
     r->seconds += seconds;
     r->loss = loss;
     StepReport report = {.step = r->rank.step.step, .unit = unit_of(p), .loss = loss, .norm = norm, .lr = r->rank.step.lr, .seconds = seconds,
-                         .tokens = p->tokens, .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak) : 0};
+                         .tokens = p->tokens, .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak * p->nranks) : 0};
     return log_step(&r->log, &report);
+}
+
+static Status train_step(Run *r, bool *stop)
+{
+    const Program *p = r->program;
+    double start = seconds_now();
+    TRY(data_fill(r->train, &r->rank, r->samples, p->batch, 0, true));
+    Status s = rank_train(&r->rank);
+    r->alike = s == ERR_REJECT;                      /* labels are counted over all ranks */
+    TRY(s);
+    double seconds = seconds_now() - start;
+    double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0, norm = sqrt(rank_scalar(&r->rank, p->norm));
+    Verdict v;
+    TRY(agree(r, isfinite(loss) && isfinite(norm), &v));
+    if (!v.finite)
+        return not_finite(r, loss, norm);
+    TRY(run_dump(r, r->rank.step.step, r->samples, p->batch));
+    *stop = v.stop;
+    return report_step(r, loss, norm, seconds);
 }
 
 static bool due(int64_t step, int64_t every, bool last)
@@ -123,14 +155,13 @@ static void say_what_was_done(Run *r)
 static Status train(Run *r)
 {
     if (r->rank.step.step >= r->steps)
-        fprintf(stderr, "note: nothing to do: %lld steps are done, and the run has %lld\n", (long long)r->rank.step.step, (long long)r->steps);
+        run_note(r, "note: nothing to do: %lld steps are done, and the run has %lld", (long long)r->rank.step.step, (long long)r->steps);
     TRY(run_dump(r, r->rank.step.step, r->samples, r->program->batch));
     bool stop = false;
     while (r->rank.step.step < r->steps && !stop) {
         mark(r);
-        TRY(train_step(r));
+        TRY(train_step(r, &stop));
         int64_t step = r->rank.step.step;
-        stop = stop_wanted;
         if (r->eval && due(step, r->o->eval_every, step == r->steps))
             TRY(run_evaluate(r, step));
         if (r->o->save && due(step, r->o->save_every, stop || step == r->steps))
@@ -145,127 +176,100 @@ static Status train(Run *r)
 
 /* ---- start ---- */
 
-static Status no_effect(const char *option, const char *why)
+static Status load_resume(Run *r)
 {
-    fprintf(stderr, "error: %s has no effect: %s\n", option, why);
-    return ERR_USAGE;
-}
-
-static Status check_options(const Program *p, const RunOptions *o)
-{
-    static const char why[] = "the model minimizes nothing, so prun only runs it forward";
-    if (has_tensor(p->loss) && p->optimizer.kind == OPTIMIZER_NONE)
-        return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
-    assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
-    if (has_tensor(p->loss))
+    if (!r->folder)
         return OK;
-    if (o->neval)
-        return no_effect("--eval", why);
-    if (o->save)
-        return no_effect("--save", why);
-    if (o->nset)
-        return no_effect("--set", why);
-    return o->log ? no_effect("--log", why) : OK;
-}
-
-static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *out)
-{
-    *out = p->optimizer;
-    TRY(settings_apply(out, o->set, o->nset, o->steps > 0));
-    if (out->momentum == 0 || p->optimizer.momentum != 0)
-        return OK;
-    fprintf(stderr, "error: --set momentum=%g: the plan has no memory for it; give the model a momentum and plan again\n", out->momentum);
-    return ERR_REJECT;
-}
-
-/* A resumed run goes on with its own seed. */
-static Status find_resume(Run *r, Progress *at, const char **folder)
-{
-    const RunOptions *o = r->o;
-    r->seed = o->seed;
-    *folder = NULL;
-    if (!o->resume)
-        return OK;
-    TRY(checkpoint_find(r->arena, o->resume, at, folder));
-    if (!has_tensor(r->program->loss)) {             /* the weights alone are wanted */
-        at->step = at->samples = 0;
-        return OK;
-    }
-    if (o->seed_given && o->seed != at->seed) {
-        fprintf(stderr, "error: --seed %llu, but the run to resume has seed %llu\n", (unsigned long long)o->seed,
-                (unsigned long long)at->seed);
-        return ERR_REJECT;
-    }
-    r->seed = at->seed;
+    Status s = checkpoint_load(r->arena, &r->rank, r->folder, r->train);
+    r->alike = s != OK;
+    TRY(s);
+    r->rank.step.step = r->from.step;
+    r->samples = r->from.samples;
+    if (run_trains(r->program))
+        run_note(r, "resumed from '%s' after step %lld", r->folder, (long long)r->from.step);
+    else
+        run_note(r, "weights from '%s'", r->folder);
     return OK;
 }
 
-static Status load_resume(Run *r, const Progress *at, const char *folder)
-{
-    if (!folder)
-        return OK;
-    TRY(checkpoint_load(r->arena, &r->rank, folder, r->train));
-    r->rank.step.step = at->step;
-    r->samples = at->samples;
-    fprintf(stderr, has_tensor(r->program->loss) ? "resumed from '%s' after step %lld\n" : "weights from '%s'\n", folder, (long long)at->step);
-    return OK;
-}
-
-static Status open_data(Run *r)
+static Status open_log(Run *r)
 {
     const RunOptions *o = r->o;
-    TRY(data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train));
-    if (o->neval == 0)
-        return OK;
-    TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));
-    return run_plan_evaluation(r);
+    r->log.silent = !r->speaks;
+    return r->speaks ? log_open(r->arena, &r->log, o->log, o->resume != NULL, r->from.step, r->steps) : OK;
 }
 
-static Status start(Run *r)
+/* The options are those of all ranks; what is found for them is each one's. */
+static Status prepare_dumps(Run *r)
 {
     const RunOptions *o = r->o;
-    const Program *p = r->program;
-    Optimizer optimizer;
-    Progress at = {0};
-    const char *folder;
-    TRY(check_options(p, o));
-    TRY(apply_settings(p, o, &optimizer));
-    TRY(run_check_files(r));
-    if (o->save) {
-        TRY(checkpoint_lock(r->arena, o->save, &r->lock));
-        TRY(checkpoint_claim(r->arena, o->save, o->resume));
-    }
-    TRY(find_resume(r, &at, &folder));
-    TRY(open_data(r));
+    r->dump = NEWN(r->arena, DumpSpec, o->ndump + 1);
+    for (uint32_t i = 0; i < o->ndump; i++)
+        r->dump[i] = o->dump[i];
+    Status s = dump_prepare(r->arena, &r->rank, r->dump, o->ndump, r->from.step, r->steps);
+    r->alike = s != OK;
+    return s;
+}
+
+/* Memory, start values, the log: what a rank has for itself. */
+static Status open_rank(Run *r)
+{
+    const RunOptions *o = r->o;
     memory_settle();
-    TRY(rank_open(&r->rank, r->arena, p, o->isa));
-    r->rank.optimizer = optimizer;
-    TRY(run_decide_steps(r));
-    TRY(dump_prepare(r->arena, &r->rank, o->dump, o->ndump, at.step, r->steps));
+    TRY(rank_join(&r->rank, r->arena, r->program, o->isa, r->peers));
+    r->rank.optimizer = r->optimizer;
+    r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
+    r->speaks = rank_reports(&r->rank);
+    TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
-    TRY(load_resume(r, &at, folder));
+    TRY(load_resume(r));
     reset_scratch(r);
-    return log_open(r->arena, &r->log, o->log, o->resume != NULL, at.step, r->steps);
+    TRY(open_log(r));
+    memory_fill_caches(r->rank.team);
+    memory_leave_room();
+    return OK;
 }
 
-Status run(Arena *a, const Program *p, const RunOptions *o)
+static Status execute(Run *r)
 {
-    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .lock = -1, .mark = find_mark()};
+    TRY(run_prepare(r));
+    TRY(open_rank(r));
+    return run_trains(r->program) ? train(r) : run_forward(r);
+}
+
+Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *peers)
+{
+    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = -1, .mark = find_mark()};
     catch_signals();
-    Status s = start(&r);
-    if (s == OK)
-        s = has_tensor(p->loss) ? train(&r) : run_forward(&r);
+    Status s = execute(&r);
     Status closed = log_close(&r.log);
     if (s == OK)
         s = closed;
     if (s == OK)
-        memory_report(&r.rank);
-    data_close(r.train);
-    data_close(r.eval);
+        s = memory_report(&r);
+    if (peers->world && s != OK && s != ERR_COMM && !r.alike)
+        world_abort(peers->world, (int)p->rank, arena_printf(a, "ended: %s", status_text(s)));
     rank_close(&r.rank);
+    run_close(&r);
     arena_free(r.scratch);
-    if (r.lock >= 0)
-        close(r.lock);
+    return s;
+}
+
+Status run(Arena *a, const Program *p, const RunOptions *o)
+{
+    Traces t;
+    TRY(traces_open(&t, o->trace, 1));
+    Status s = run_rank(a, p, o, &(Peers){.trace = trace_of(&t, 0)});
+    Status written = traces_write(a, &t, &p, o->trace);
+    traces_close(&t);
+    return s == OK ? written : s;
+}
+
+Status run_check(Arena *a, const Program *p, const RunOptions *o, bool speaks)
+{
+    Run r = {.arena = a, .program = p, .o = o, .speaks = speaks, .lock = -1};
+    Status s = run_prepare(&r);
+    run_close(&r);
     return s;
 }

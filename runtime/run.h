@@ -1,25 +1,48 @@
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
 /* Run, inside: what training and running forward share. */
-#include "runtime/runtime.h"
+#include "runtime/ranks.h"
 
 typedef struct Run {
     Arena            *arena;
     Arena            *scratch;        /* of one save or dump, made large enough before step 0 */
     const Program    *program;
     const RunOptions *o;
+    const Peers      *peers;
+    bool              speaks;         /* says what is true of the whole run */
+    bool              alike;          /* what ended it was seen by all ranks */
+    Optimizer         optimizer;      /* the program's, with --set applied */
     Rank              rank;
     Data             *train, *eval;   /* NULL: none */
+    DumpSpec         *dump;           /* those of the options, prepared */
     Log               log;
     int64_t           steps;          /* optimizer steps in all; without a loss, batches */
     int64_t           samples;        /* of the training stream consumed */
     int64_t           eval_samples;   /* that an evaluation uses */
+    Progress          from;           /* of the checkpoint to resume, */
+    const char       *folder;         /* and its folder; NULL: none */
     int64_t           trained;        /* steps of this process, */
     double            seconds, loss;  /* what they took, and the last one's loss */
     uint64_t          seed;
     int               lock;           /* of the save folder; -1: none */
     void            (*mark)(int64_t); /* told before each step, and after the last, how many are done; NULL */
 } Run;
+
+/* Whether there are optimizer steps.  The loss may be another stage's. */
+static inline bool run_trains(const Program *p)
+{
+    return has_tensor(p->loss) || has_tensor(p->norm);
+}
+
+/* ---- prepare.c: all that can be known before memory is mapped ---- */
+
+/* Options against the program, data, the checkpoint to resume, the number of steps.
+ * Where there are many ranks, it is done before they start, and by each of them. */
+Status run_prepare(Run *);
+/* What run_prepare() opened. */
+void   run_close(Run *);
+/* A line for people, from the rank that speaks. */
+void   run_note(const Run *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Steps or batches of the run from the data and the options. */
 Status run_decide_steps(Run *);
@@ -45,6 +68,9 @@ Status run_forward(Run *);
 /* Let the heap grow in one piece and never shrink, so that what it holds at the end
  * is the most it held. */
 void memory_settle(void);
-void memory_report(const Rank *);
+/* Once all is made that lives through the run: room for what libraries take in a step. */
+void memory_leave_room(void);
+/* What memory the ranks hold, in one line of the rank that speaks. */
+Status memory_report(const Run *);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/file_uses.h"
 #include "ir/program.h"
 #include "kernels/kernel.h"
+#include "runtime/stored.h"
 
 /* ---- map.c: the memory of a rank, exactly what the ledger says ---- */
 
@@ -27,12 +28,24 @@ typedef struct Map {
 Status map_open(Map *, int64_t bytes);
 void   map_close(Map *);
 
+/* ---- memory.c: the heap ---- */
+
+/* Keep the freed buffers of libraries whole on all threads of a team: before the
+ * libraries are called, and again before steps that must not grow the heap. */
+void memory_fill_caches(Team *);
+
 /* ---- rank.c: a program bound to memory and kernels ---- */
 
 typedef struct Rank {
     const Program *program;
     Arena         *arena;
     Map            map;               /* the private part */
+    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next three */
+    struct Endpoint   *end;
+    struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
+    int            reporter;          /* the rank that speaks for all */
+    struct Trace  *trace;             /* NULL: none */
+    double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
     Team          *team;
     Isa            isa;
     KCall         *call;              /* one per instruction; addresses are of slot 0 */
@@ -40,12 +53,13 @@ typedef struct Rank {
     KStep          step;
     Optimizer      optimizer;         /* the program's, with --set applied */
     struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
+    StoredList     weights, moments;  /* of all ranks */
 } Rank;
 
-/* A value to be copied out whenever it is made: `to` takes the whole global tensor.
- * What is added to a value afterwards makes another one in its memory, but a sum
- * (a weight's gradient) is complete only then. */
-typedef struct Watch { TensorId tensor; bool sum; char *to; } Watch;
+/* A value to be copied out whenever it is made: `to` takes what the rank has of it, one
+ * micro-batch after the other.  What is added to a value afterwards makes another one in
+ * its memory. */
+typedef struct Watch { TensorId tensor; bool cut; char *to; } Watch;   /* cut: by micro-batches */
 
 /* Map memory, find kernels, start the team, warm the kernels' libraries at the
  * program's shapes.  An op without a kernel is ERR_REJECT, named. */
@@ -53,19 +67,25 @@ Status rank_open(Rank *, Arena *, const Program *, Isa);
 void   rank_close(Rank *);
 /* Fill all weights from the seed, zero moments and gradients. */
 void   rank_init(Rank *, uint64_t seed);
+/* Where a part of the map begins; and which slot of a buffer a call works in. */
+char  *rank_part(const Rank *, MapPart);
+int64_t rank_slot(const Buffer *, uint32_t slot, uint32_t micro);
 /* Address of a tensor, in a micro-batch's slot of its buffer. */
 void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
 /* Execute one call: all instructions of a procedure on one slot and micro-batch.
- * rank->step.first says whether it opens an accumulation window. */
-void   rank_call(Rank *, const Call *);
+ * rank->step.first says whether it opens an accumulation window.  Fails when a peer is
+ * lost. */
+Status rank_call(Rank *, const Call *);
 /* One optimizer step over the batch lying in the input buffers; step.step is the
  * number of steps done before.  Loss and norm are read with rank_scalar().  A batch
  * without a label that counts is ERR_REJECT, the input named, and changes no weight. */
 Status rank_train(Rank *);
 double rank_scalar(const Rank *, TensorId);
-/* Once PROC_begin has seen a whole window: the count of labels that is zero, as its
- * instruction; NULL: none is. */
-const Instr *rank_unlabelled(const Rank *);
+/* Whether this rank says what all ranks know. */
+bool   rank_reports(const Rank *);
+/* Once PROC_begin and PROC_agree have seen a whole window: the input of which no label
+ * counts, "" at the ranks that leave it to another to say so; NULL: there is none. */
+Status rank_unlabelled(const Rank *, const char **input);
 
 /* Learning rate of the step after `done` steps: linear warm-up over steps 1..warmup,
  * then the decay, which ends at min_lr at step `steps`.  Later steps stay at min_lr, as
@@ -89,6 +109,8 @@ int64_t data_samples(const Data *);                  /* in one epoch; -1: endles
  * (k / N), epochs permuted by the seed when `shuffled`.  Fails when a file changed
  * since it was opened. */
 Status  data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
+/* Whether a rank has an input's samples: where it is alone, or an instruction reads them. */
+bool    data_reads(const Program *, TensorId input);
 /* Mark batch rows row..row+n as absent (LABEL_PAD labels, zero inputs). */
 void    data_pad(const Data *, const Rank *, int64_t n, int64_t row);
 /* What makes these data: batch, samples, shape of each input, names and lengths of
@@ -99,21 +121,6 @@ const DataFact *data_facts(Arena *, const Data *, uint32_t *n);
 const char *data_spec_file(Arena *, const Program *, const char *spec);
 /* Number in the files of stream sample k: for --dump samples. */
 int64_t data_sample_number(const Data *, int64_t k, bool shuffled);
-
-/* ---- safetensors.c ---- */
-
-typedef struct STensor { const char *name; DType dtype; uint8_t rank; int64_t extent[MAX_RANK]; const void *data; int64_t bytes; } STensor;
-typedef struct SFile { STensor *tensor; uint32_t ntensor; void *map; size_t map_bytes; const char *path; } SFile;
-/* Map a file; every size and offset is checked, and that the tensors lie end to end.
- * Tensor data point into the map; tensors are in the order of their data. */
-Status sfile_open(Arena *, const char *path, SFile *out);
-void   sfile_close(SFile *);
-const STensor *sfile_find(const SFile *, const char *name);
-/* Write through a temporary name, fsync, rename; '-' is standard output. */
-Status sfile_write(Arena *, const char *path, const STensor *, uint32_t n);
-/* The same, and what the file can be known by. */
-typedef struct SFileSum { uint64_t bytes, xxh3; } SFileSum;
-Status sfile_write_summed(Arena *, const char *path, const STensor *, uint32_t n, SFileSum *);
 
 /* ---- checkpoint.c ---- */
 
@@ -133,12 +140,14 @@ typedef struct Progress {
  * complete, then DIR/latest is made to name it; every write is durable before the next
  * begins, so a crash at any moment leaves the checkpoint before it. */
 
-/* Save; then remove all but the newest `keep`.  The arena is for scratch. */
+/* Save; then remove all but the newest `keep`.  Called by all ranks at once, as is
+ * checkpoint_load(), and it comes to the same for all.  The arena is for scratch. */
 Status checkpoint_save(Arena *, const Rank *, const char *dir, int keep, const Progress *);
 /* Progress of the checkpoint that DIR/latest names (or of DIR itself, if it is one),
- * and its folder.  Incomplete leftovers are named on stderr and ignored.  When it
- * cannot be resumed, the complete ones are named. */
+ * and its folder.  When it cannot be resumed, the complete ones are named. */
 Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder);
+/* Name what lies in DIR beside it and is ignored: incomplete and later ones. */
+void   checkpoint_ignored(Arena *, const char *dir, int64_t latest);
 /* Its tensors into the rank (weights alone when it has no loss); refuses, by name,
  * whatever does not match.  Settings and data that are not what they were are said. */
 Status checkpoint_load(Arena *, Rank *, const char *folder, const Data *);
@@ -160,15 +169,15 @@ Status checkpoint_refuse_inside(Arena *, const char *dir, const char *what, cons
 /* One --dump KIND@STEP=FILE.  KIND is weights, moments or a weight's path, as they
  * are after STEP steps (0: before the first); or grads, a value's path, or samples,
  * as step STEP made or read them.  Without a loss a step is a batch. */
-typedef struct DumpItem { const char *name; TensorId tensor; char *copy; } DumpItem;   /* copy NULL: in the rank's memory */
 typedef struct DumpSpec {
     const char *kind, *path;          /* path: of the file */
     int64_t     step;
-    DumpItem   *item; uint32_t nitem; /* found by dump_prepare(); none: samples */
+    StoredList  list;                 /* found by dump_prepare(); empty: samples */
 } DumpSpec;
 
 /* Check the specs against the program and the steps first+1..last of the run, and
- * make room for what is copied as it is made. */
+ * make room for what is copied as it is made.  Called by all ranks at once, as is
+ * dump_write(), and it comes to the same for all. */
 Status dump_prepare(Arena *, Rank *, DumpSpec *, uint32_t n, int64_t first, int64_t last);
 /* Write those due after `step` steps, the last of which read the `rows` samples of
  * the stream from `first` on.  The arena is for scratch. */
@@ -186,6 +195,7 @@ typedef struct Log {
     FILE   *file;                     /* JSON lines; NULL: none */
     char    buffer[8192];             /* the file's, so that stdio allocates nothing */
     bool    terminal;                 /* a status line on stderr */
+    bool    silent;                   /* another rank speaks */
     int64_t first, steps;             /* done before, and in all: for the ETA */
     double  started;                  /* seconds, monotonic */
 } Log;
@@ -212,6 +222,8 @@ typedef struct RunOptions {
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
+    double      timeout;              /* seconds; 0: not given */
+    const char *trace;                /* a file; NULL: not given */
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 

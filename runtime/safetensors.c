@@ -10,11 +10,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/files.h"
 #include "base/text.h"
-#include "runtime/runtime.h"
+#include "runtime/safetensors.h"
 
 enum { HEADER_LIMIT = 100 << 20, ALIGN = 8 };
 
@@ -190,34 +189,24 @@ static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
     return padded;
 }
 
-/* Put bytes, and take them into a running hash. */
-static void put(Writer *w, XXH3_state_t *hash, const void *data, size_t bytes)
+SFileHead sfile_head(Arena *a, const STensor *tensor, uint32_t n)
 {
-    XXH3_64bits_update(hash, data, bytes);
-    writer_put(w, data, bytes);
+    const char *header = header_text(a, tensor, n);
+    size_t length = strlen(header);
+    char *head = arena_alloc(a, 8 + length);
+    for (int i = 0; i < 8; i++)
+        head[i] = (char)(unsigned char)((uint64_t)length >> (8 * i));
+    memcpy(head + 8, header, length);
+    return (SFileHead){head, 8 + length};
 }
 
 Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
 {
-    SFileSum sum;
-    return sfile_write_summed(a, path, tensor, n, &sum);
-}
-
-Status sfile_write_summed(Arena *a, const char *path, const STensor *tensor, uint32_t n, SFileSum *sum)
-{
-    const char *header = header_text(a, tensor, n);
-    unsigned char length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)((uint64_t)strlen(header) >> (8 * i));
+    SFileHead head = sfile_head(a, tensor, n);
     Writer w;
     TRY(writer_open(a, &w, path));
-    XXH3_state_t *hash = XXH3_createState();
-    XXH3_64bits_reset(hash);
-    put(&w, hash, length, 8);
-    put(&w, hash, header, strlen(header));
+    writer_put(&w, head.data, head.bytes);
     for (uint32_t i = 0; i < n; i++)
-        put(&w, hash, tensor[i].data, (size_t)tensor[i].bytes);
-    *sum = (SFileSum){w.bytes, XXH3_64bits_digest(hash)};
-    XXH3_freeState(hash);
+        writer_put(&w, tensor[i].data, (size_t)tensor[i].bytes);
     return writer_close(&w);
 }

@@ -1,15 +1,16 @@
 #ifndef RUNTIME_STATES_H
 #define RUNTIME_STATES_H
-/* States: a rank's weights and moments as files name them.  Weights go by their
- * paths and are those of the master copy; moments by what PyTorch calls them. */
+/* States: weights and what belongs to them, as files name them.  Weights go by their
+ * paths and are those of the master copy; moments by what PyTorch calls them; gradients
+ * are those of the step before, by the paths of their weights. */
 #include "runtime/runtime.h"
 
-typedef enum StateKind { STATES_WEIGHTS, STATES_MOMENTS } StateKind;
+typedef enum StateKind { STATES_WEIGHTS, STATES_MOMENTS, STATES_GRADIENTS } StateKind;
 
-typedef struct NamedTensor { const char *name; TensorId tensor; } NamedTensor;
-NamedTensor *states_list(Arena *, const Rank *, StateKind, uint32_t *n);
+/* What this rank has: all of a kind, or of one name (NULL: all). */
+StoredList states_list(Arena *, const Rank *, StateKind, const char *only);
 
-/* A tensor under a name, its data at `data`. */
-STensor states_tensor(const Rank *, TensorId, const char *name, const void *data);
+/* Find what all ranks have of weights and moments. */
+Status states_open(Rank *);
 
 #endif

@@ -29,7 +29,7 @@ static bool is_cut(const Program *p, TensorId id)
 {
     bool cut = false;
     for (uint32_t i = 0; has_tensor(id) && i < p->tensor[id.i].rank; i++)
-        cut = cut || p->tensor[id.i].axis[i].micro;
+        cut = cut || p->tensor[id.i].axis[i].per_micro > 0;
     return cut;
 }
 
@@ -37,7 +37,7 @@ static bool is_cut(const Program *p, TensorId id)
  * batch cannot tell them from samples. */
 static bool mixes_rows(const Program *p, const Instr *in)
 {
-    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_count_labels)
+    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_cross_entropy_merge || in->op == OP_count_labels)
         return false;
     bool cut = false;
     for (uint32_t k = 0; k < in->narg; k++)
@@ -71,34 +71,44 @@ static Status sweep(Run *r, const Data *data, uint32_t proc, int64_t first, int6
         if (here < rows)
             data_pad(data, &r->rank, rows - here, row + here);
         r->rank.step.first = done == 0;
-        rank_call(&r->rank, &(Call){.proc = proc, .micro = (uint32_t)(row / rows)});
+        TRY(rank_call(&r->rank, &(Call){.proc = proc, .micro = (uint32_t)(row / rows)}));
     }
     return OK;
 }
 
-/* After they were counted. */
-static Status check_labels(const Run *r, const Data *data, int64_t first, int64_t n)
+/* After they were counted, over all ranks. */
+static Status check_labels(Run *r, const Data *data, int64_t first, int64_t n)
 {
-    const Instr *none = rank_unlabelled(&r->rank);
-    if (!none)
+    const char *input;
+    TRY(rank_unlabelled(&r->rank, &input));
+    if (!input)
         return OK;
-    if (data == r->eval)
-        fprintf(stderr, "error: step %lld: no valid label in all %lld samples of the held-out data", (long long)r->rank.step.step, (long long)n);
-    else
-        fprintf(stderr, "error: no valid label in the %lld samples from sample %lld on", (long long)n, (long long)first);
-    fprintf(stderr, ": input '%s'\n", r->program->tensor[none->arg[0].i].path);
+    r->alike = true;
+    if (*input && data == r->eval)
+        fprintf(stderr, "error: step %lld: no valid label in all %lld samples of the held-out data: input '%s'\n",
+                (long long)r->rank.step.step, (long long)n, input);
+    else if (*input)
+        fprintf(stderr, "error: no valid label in the %lld samples from sample %lld on: input '%s'\n", (long long)n, (long long)first, input);
     return ERR_REJECT;
+}
+
+/* A procedure that sums over ranks what micro-batches made, where there is one. */
+static Status sum_over_ranks(Run *r, ProcKind kind)
+{
+    uint32_t proc = find_proc(r->program, kind);
+    return proc < r->program->nproc ? rank_call(&r->rank, &(Call){.proc = proc}) : OK;
 }
 
 /* Labels are counted first, then all samples go forward. */
 static Status forward(Run *r, const Data *data, int64_t first, int64_t n, bool apart)
 {
     uint32_t begin = find_proc(r->program, PROC_begin);
-    if (begin < r->program->nproc) {
+    if (begin < r->program->nproc)
         TRY(sweep(r, data, begin, first, n, apart));
-        TRY(check_labels(r, data, first, n));
-    }
-    return sweep(r, data, forward_proc(r->program), first, n, apart);
+    TRY(sum_over_ranks(r, PROC_agree));
+    TRY(check_labels(r, data, first, n));
+    TRY(sweep(r, data, forward_proc(r->program), first, n, apart));
+    return sum_over_ranks(r, PROC_total);
 }
 
 /* ---- evaluation: one accumulation window over the whole held-out set ---- */
@@ -114,8 +124,8 @@ Status run_plan_evaluation(Run *r)
         return ERR_REJECT;
     }
     if (n > r->eval_samples)
-        fprintf(stderr, "note: the held-out loss covers %lld of %lld samples: this model mixes the samples of a micro-batch of %lld\n",
-                (long long)r->eval_samples, (long long)n, (long long)rows);
+        run_note(r, "note: the held-out loss covers %lld of %lld samples: this model mixes the samples of a micro-batch of %lld",
+                 (long long)r->eval_samples, (long long)n, (long long)rows);
     return OK;
 }
 
@@ -123,11 +133,14 @@ Status run_evaluate(Run *r, int64_t step)
 {
     const Program *p = r->program;
     TRY(forward(r, r->eval, 0, r->eval_samples, false));
-    double loss = rank_scalar(&r->rank, p->loss);
-    if (isfinite(loss))
+    double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0;
+    int64_t astray = !isfinite(loss);
+    TRY(rank_agree(&r->rank, &astray, 1, REDUCE_MAX));
+    if (!astray)
         return log_eval(&r->log, step, loss);
-    fprintf(stderr, "error: step %lld: held-out loss %g over %lld samples: not a number: the weights went astray\n",
-            (long long)step, loss, (long long)r->eval_samples);
+    r->alike = true;
+    run_note(r, "error: step %lld: held-out loss %g over %lld samples: not a number: the weights went astray", (long long)step, loss,
+             (long long)r->eval_samples);
     return ERR_REJECT;
 }
 
@@ -135,11 +148,11 @@ Status run_evaluate(Run *r, int64_t step)
 
 static void say_what_was_done(const Run *r, double seconds)
 {
-    int64_t n = data_samples(r->train);
-    fprintf(stderr, "forward: %lld samples in %lld batches, %.3g s", (long long)r->samples, (long long)r->steps, seconds);
-    if (n > r->samples)
-        fprintf(stderr, "; %lld samples not used", (long long)(n - r->samples));
-    fputc('\n', stderr);
+    int64_t left = data_samples(r->train) - r->samples;
+    char unused[40] = "";
+    if (left > 0)
+        snprintf(unused, sizeof unused, "; %lld samples not used", (long long)left);
+    run_note(r, "forward: %lld samples in %lld batches, %.3g s%s", (long long)r->samples, (long long)r->steps, seconds, unused);
 }
 
 Status run_forward(Run *r)
@@ -174,42 +187,42 @@ static Status decide_batches(Run *r)
 /* Steps after the end of the decay: they keep its last rate, unless it is none. */
 static Status check_decay(const Run *r)
 {
-    const Optimizer *o = &r->rank.optimizer;
+    const Optimizer *o = &r->optimizer;
     if (o->decay != DECAY_NONE && o->warmup >= o->steps)
-        fprintf(stderr, "note: the rate never decays: the optimizer's 'warmup' is %lld and its 'steps' %lld\n", (long long)o->warmup,
-                (long long)o->steps);
+        run_note(r, "note: the rate never decays: the optimizer's 'warmup' is %lld and its 'steps' %lld", (long long)o->warmup,
+                 (long long)o->steps);
     if (o->decay == DECAY_NONE || o->warmup >= o->steps || r->steps <= o->steps)
         return OK;
     bool stands = o->min_lr == 0;
-    fprintf(stderr, "%s: the run has %lld steps, but the optimizer's decay ends at its 'steps', %lld: those after it have a rate of %g (min_lr)\n",
-            stands ? "error" : "note", (long long)r->steps, (long long)o->steps, o->min_lr);
+    run_note(r, "%s: the run has %lld steps, but the optimizer's decay ends at its 'steps', %lld: those after it have a rate of %g (min_lr)",
+             stands ? "error" : "note", (long long)r->steps, (long long)o->steps, o->min_lr);
     if (!stands)
         return OK;
-    fprintf(stderr, "help: '--set steps=%lld' decays over the whole run\n", (long long)r->steps);
+    run_note(r, "help: '--set steps=%lld' decays over the whole run", (long long)r->steps);
     return ERR_USAGE;
 }
 
 Status run_decide_steps(Run *r)
 {
     int64_t n = data_samples(r->train), batch = r->program->batch;
-    bool trains = has_tensor(r->program->loss);
+    bool trains = run_trains(r->program);
     if (n >= 0 && n < batch && (trains || needs_whole_batches(r->program))) {
         fprintf(stderr, "error: the data have %lld samples, but a step takes a batch of %lld\n", (long long)n, (long long)batch);
         return ERR_REJECT;
     }
-    if (n < 0 && r->o->steps == 0 && (!trains || r->rank.optimizer.steps == 0)) {
+    if (n < 0 && r->o->steps == 0 && (!trains || r->optimizer.steps == 0)) {
         fprintf(stderr, "error: random data have no end: give --steps\n");
         return ERR_USAGE;
     }
     if (!trains)
         return decide_batches(r);
-    r->steps = r->o->steps > 0 ? r->o->steps : r->rank.optimizer.steps;
+    r->steps = r->o->steps > 0 ? r->o->steps : r->optimizer.steps;
     if (r->steps == 0) {
         r->steps = n / batch;
-        fprintf(stderr, "one epoch: %lld samples, %lld steps of %lld; %lld left over\n", (long long)n, (long long)r->steps,
-                (long long)batch, (long long)(n % batch));
+        run_note(r, "one epoch: %lld samples, %lld steps of %lld; %lld left over", (long long)n, (long long)r->steps,
+                 (long long)batch, (long long)(n % batch));
     }
-    if (r->rank.optimizer.steps == 0)
-        r->rank.optimizer.steps = r->steps;
+    if (r->optimizer.steps == 0)
+        r->optimizer.steps = r->steps;
     return check_decay(r);
 }

@@ -1,14 +1,18 @@
 #!/bin/bash
-# The verdict of `make demo`, with stand-ins for pplan and prun: it must fail
-# whenever the held-out loss is missing, no number, or not below the bigram entropy.
+# The verdicts of `make demo`, with stand-ins for pplan and prun: it must fail
+# whenever the held-out loss is missing, no number, or not below the bigram entropy,
+# and whenever four ranks do not have the losses of one.
 mkdir -p "$TMP/build/release/bench/text" && cd "$TMP" || exit 2
 cp -R "$TOP/bench" . && cp "$RELEASE/bench/text/entropy" build/release/bench/text/ || exit 2
-printf '#!/bin/bash\n' >build/release/pplan
+printf '#!/bin/bash\necho "$*" >>pplan.log\n' >build/release/pplan
 cat >build/release/prun <<'END'
 #!/bin/bash
 while [ "$1" != --log ]; do shift; done
-cat log.planted >"$2"
-exit "$(cat status.planted)"
+case $2 in
+*/probe.jsonl) for i in {1..20}; do echo '{"step": '"$i"', "seconds": '"$(cat seconds.planted)"', "mfu": 1}'; done >"$2" ;;
+*/ranks.jsonl) cat ranks.planted >"$2" ;;
+*) cat log.planted >"$2"; exit "$(cat status.planted)" ;;
+esac
 END
 chmod +x build/release/pplan build/release/prun
 
@@ -20,14 +24,22 @@ verdict() {
     if [ $status -eq "$3" ]; then echo "ok $1"; else tail -n 5 out; echo "exit $status"; echo "not ok $1"; fi
 }
 
+ten() { for i in {1..10}; do printf '{"step": %d, "loss": %s, "mfu": 1}\\n' "$i" "$1"; done; }
+first=$(ten 5.5)'{"step": 100, "eval_loss": 1.5}\n'
 echo 0 >status.planted
-first='{"step": 1, "loss": 5.5}\n{"step": 100, "eval_loss": 1.5}\n'
+echo 0.05 >seconds.planted
+printf '%b' "$(ten 5.50001)" >ranks.planted
 verdict "a loss below the bigram entropy passes" "$first"'{"step": 200, "eval_loss": 2.27}\n' 0
-verdict "the loss may be printed without spaces" '{"step":200,"eval_loss":2.0e0}\n' 0
+grep -q -- '-D steps=1400 .*demo.plan' pplan.log && echo "ok a run is as long as suits the machine" || { cat pplan.log; echo "not ok a run is as long as suits the machine"; }
+verdict "the loss may be printed without spaces" "$first"'{"step":200,"eval_loss":2.0e0}\n' 0
 verdict "the last loss counts, not the best" "$first"'{"step": 200, "eval_loss": 2.2740}\n' 1
-verdict "a loss that is no number fails" '{"step": 200, "eval_loss": null}\n' 1
-verdict "NaN fails" '{"step": 200, "eval_loss": NaN}\n' 1
+verdict "a loss that is no number fails" "$first"'{"step": 200, "eval_loss": null}\n' 1
+verdict "NaN fails" "$first"'{"step": 200, "eval_loss": NaN}\n' 1
 verdict "a NaN after good losses fails" "$first"'{"step": 200, "eval_loss": NaN}\n' 1
-verdict "a log without held-out loss fails" '{"step": 1, "loss": 0.1}\n' 1
+verdict "a log without held-out loss fails" "$(ten 0.1)" 1
+printf '%b' "$(ten 5.5001)" >ranks.planted
+verdict "losses of four ranks that differ fail" "$first"'{"step": 200, "eval_loss": 2.27}\n' 1
+head -n 9 ranks.planted >few && mv few ranks.planted
+verdict "fewer steps of four ranks fail" "$first"'{"step": 200, "eval_loss": 2.27}\n' 1
 echo 3 >status.planted
 verdict "a failed run fails" "$first" 3

@@ -4,6 +4,8 @@
 # Unit programs and scripts print lines 'ok NAME', 'not ok NAME' or 'skip NAME',
 # one per test; a script that prints none is one test by its exit status (77 is a
 # skip).  The exit status counts in any case: a crash after the last 'ok' fails.
+# So does leaving a script in the middle after an 'ok', whatever the status: the tests
+# that were to come are missing.
 #
 # A golden case is a file whose first line is '# run: COMMAND'.  The command runs
 # in the case's folder, with '%' standing for the file's name and pplan and prun
@@ -43,6 +45,10 @@ limited() {
     return "$status"
 }
 
+# A script as it is run: one that leaves in the middle does not get to make the file.
+whole=$work/whole
+whole_script=". \"\$0\"; status=\$?; : >'$whole'; exit \$status"
+
 # Turn the lines of a program into verdicts; $1 is its name, $2 its exit status.
 report_lines() {
     local bad=0 good=0 line test
@@ -60,6 +66,9 @@ report_lines() {
         say skip "$1: $(tail -n 1 "$out")"
     elif [ "$2" -ne 0 ]; then
         echo "exit $2" >>"$out"
+        fail_with_output "$1"
+    elif [ "$good" -gt 0 ] && [ "$kind" = script ] && [ ! -e "$whole" ]; then
+        echo "it ended in the middle, with status 0" >>"$out"
         fail_with_output "$1"
     elif [ "$good" -eq 0 ] && [ "$kind" != script ]; then
         echo "it ran no test" >>"$out"
@@ -93,7 +102,7 @@ run_golden() {
 
 limit=${CHECK_ALL:+1800}
 case $kind in
-script) PATH=$ASAN:$PATH limited "${limit:-300}" bash "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
+script) PATH=$ASAN:$PATH limited "${limit:-300}" bash -c "$whole_script" "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
 golden) run_golden ;;
 *) limited "${limit:-300}" env CMOCKA_MESSAGE_OUTPUT=TAP "$ASAN/tests/$kind/$name"; report_lines "$kind/$name" $? ;;
 esac

@@ -16,6 +16,8 @@ echo 'exit 1' >bad.sh
 echo 'echo no device; exit 77' >skipped.sh
 printf 'echo "ok one"\necho "not ok two"\n' >lines.sh
 printf 'echo "ok one"\nexit 4\n' >crash.sh
+printf 'echo "ok one"\nset -e\nfalse\necho "ok two"\n' >dies.sh
+printf 'echo "ok one"\nexit\necho "ok two"\n' >leaves.sh
 
 # expect NAME PATTERN: the line must stand in the report.
 expect() {
@@ -34,7 +36,9 @@ expect "a bad script fails" 'FAIL script/bad'
 expect "exit 77 is a skip" 'skip script/skipped: no device'
 expect "a line 'not ok' fails" 'FAIL script/lines: two'
 expect "a crash after 'ok' fails" 'FAIL script/crash'
-expect "the closing line adds up" '5 passed, 9 failed, 1 skipped'
+expect "a script that dies in the middle fails" 'FAIL script/dies'
+expect "one that leaves in the middle fails, whatever its status" 'FAIL script/leaves'
+expect "the closing line adds up" '7 passed, 11 failed, 1 skipped'
 
 TESTS=$PWD UPDATE=1 "$TOP/tests/run.sh" golden/ >/dev/null
 TESTS=$PWD "$TOP/tests/run.sh" golden/ >"$TMP/report"

@@ -18,6 +18,14 @@ void multiply_f32_v2(const Gemm *, const float *a, const float *b, float *c);
 void multiply_f32_v3(const Gemm *, const float *a, const float *b, float *c);
 void multiply_f32_v4(const Gemm *, const float *a, const float *b, float *c);
 
+/* combine() and copy_bytes(), see kernels/combine.h. */
+#define COMBINE_FORMS(isa)                       \
+    void combine_##isa(const struct Combine *);  \
+    void copy_bytes_##isa(void *to, const void *from, int64_t bytes, bool stream);
+struct Combine;
+COMBINE_FORMS(v2) COMBINE_FORMS(v3) COMBINE_FORMS(v4)
+#undef COMBINE_FORMS
+
 /* CPU_KERNEL(gelu, f32) { ... } defines gelu_f32_v3(c) when ISA is v3. */
 #define CPU_PASTE_(op, real, isa) op##_##real##_##isa
 #define CPU_PASTE(op, real, isa)  CPU_PASTE_(op, real, isa)

@@ -1,6 +1,7 @@
 /* Look-up in a table and its gradient.  The gradient is divided by columns, so that
  * rows named twice are added in the order of the ids. */
 #include "kernels/cpu/rows.h"
+#include "kernels/table.h"
 
 typedef struct Table {
     const KCall  *c;
@@ -15,13 +16,6 @@ static Table table_of(const KCall *c, const Tensor *t)
     return (Table){c, t, over, set_extent(c, over), row_length(t)};
 }
 
-static int64_t table_row(const Table *b, int64_t i)
-{
-    int64_t row = int_at(b->c->argt[0], b->c->arg[0], i) - b->t->axis[0].origin;
-    assert(row >= 0 && row < b->t->axis[0].local && "an index outside the table");
-    return row;
-}
-
 static void embed_some(void *ctx, int worker, int nworker)
 {
     const Table *b = ctx;
@@ -30,8 +24,14 @@ static void embed_some(void *ctx, int worker, int nworker)
     team_part(b->ids, 1, worker, nworker, &first, &end);
     Walk w = walk_over(c, b->over);
     walk_seek(&w, first);
-    for (int64_t i = first; i < end; i++, walk_next(&w))
-        memcpy(OUT_F32(0) + w.at[MAX_ARGS], ARG_F32(1) + table_row(b, w.at[0]) * b->d, sizeof(float) * (size_t)b->d);
+    for (int64_t i = first; i < end; i++, walk_next(&w)) {
+        int64_t row = table_row(c, b->t, w.at[0]);
+        float *y = OUT_F32(0) + w.at[MAX_ARGS];
+        if (row < 0)
+            memset(y, 0, sizeof *y * (size_t)b->d);
+        else
+            memcpy(y, ARG_F32(1) + row * b->d, sizeof *y * (size_t)b->d);
+    }
 }
 
 CPU_KERNEL(embed, f32)
@@ -58,9 +58,10 @@ static void add_some(void *ctx, int worker, int nworker)
     int64_t first, end;
     team_part(b->d, 16, worker, nworker, &first, &end);
     for (Walk w = walk_over(c, b->over); w.more; walk_next(&w)) {
-        float *row = OUT_F32(0) + table_row(b, w.at[0]) * b->d;
+        int64_t at = table_row(c, b->t, w.at[0]);
+        float *row = OUT_F32(0) + (at < 0 ? 0 : at) * b->d;
         const float *dy = ARG_F32(1) + w.at[1];
-        for (int64_t i = first; i < end; i += LANES)
+        for (int64_t i = first; at >= 0 && i < end; i += LANES)
             vec_give(row + i, vec_take(row + i, end - i) + vec_take(dy + i, end - i), end - i);
     }
 }

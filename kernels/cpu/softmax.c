@@ -1,13 +1,12 @@
 /* Softmax over the last axis and cross entropy, a row per worker at a time: the
  * maximum and the sum of exponentials in one pass over the row, and the gradient in
  * a second one, while the row is still in the cache. */
+#include "kernels/classes.h"
 #include "kernels/cpu/rows.h"
 
 enum { BLOCK = 1024 };                /* elements between two looks at the maximum */
 
-typedef struct Lse { double top, sum; } Lse;
-
-static void lse_block(Lse *l, const float *x, int64_t n)
+static void stats_block(ClassStats *l, const float *x, int64_t n)
 {
     double top = (double)row_top(x, n);
     if (top > l->top) {
@@ -28,12 +27,19 @@ static void lse_block(Lse *l, const float *x, int64_t n)
         l->sum += exp((double)x[i] - l->top);
 }
 
+/* The largest of some numbers, and the sum of exponentials of what they lie below it. */
+static ClassStats row_stats(const float *x, int64_t n)
+{
+    ClassStats l = {.top = -INFINITY};
+    for (int64_t i = 0; i < n; i += BLOCK)
+        stats_block(&l, x + i, n - i < BLOCK ? n - i : BLOCK);
+    return l;
+}
+
 static double row_lse(const float *x, int64_t n)
 {
-    Lse l = {-INFINITY, 0};
-    for (int64_t i = 0; i < n; i += BLOCK)
-        lse_block(&l, x + i, n - i < BLOCK ? n - i : BLOCK);
-    return l.top + log(l.sum);
+    ClassStats l = row_stats(x, n);
+    return stats_lse(&l);
 }
 
 /* out = by e^(x - lse) - off; may lie in x's memory. */
@@ -99,76 +105,86 @@ CPU_KERNEL(softmax_grad, f32)
 
 /* ---- cross entropy ---- */
 
-typedef struct Entropy {
+typedef struct Entropy Entropy;
+struct Entropy {
     const KCall *c;
+    double     (*row)(const Entropy *, const Walk *);   /* loss of a row, 0 when its label does not count */
     int          logits, labels;      /* arguments */
-    int          lse_out, grad_out;   /* results; -1: not made */
-    const float *lse;                 /* saved by the forward op, or NULL */
+    Classes      k;
     FactorSet    over;                /* the rows */
-    int64_t      rows, n;
     double       smooth, by;          /* by: gradient of the loss over the number of valid labels */
+    Merge        merge;
     double       piece[SUM_PIECES];   /* losses */
-} Entropy;
+};
 
 static Entropy entropy_of(const KCall *c, int logits, int labels)
 {
-    Entropy e = {.c = c, .logits = logits, .labels = labels, .lse_out = -1, .grad_out = -1,
-                 .n = row_length(c->argt[logits]), .smooth = attr_real(c, "smooth")};
-    e.over = arg_factors(c, logits) & ~(1u << c->in->arg_factor[logits][c->argt[logits]->rank - 1]);
-    e.rows = set_extent(c, e.over);
+    Entropy e = {.c = c, .logits = logits, .labels = labels, .k = classes_of(c, logits)};
+    e.over = e.k.rows;
     return e;
 }
 
-/* (1 - s) (lse - logit of the label) + s (lse - mean of the logits) */
-static double entropy_loss(const Entropy *e, const float *x, double lse, int64_t label)
+static const float *entropy_logits(const Entropy *e, const Walk *w)
 {
-    double mean = 0;
-    for (int64_t i = 0; e->smooth != 0 && i < e->n; i += BLOCK)
-        mean += (double)row_sum(x + i, e->n - i < BLOCK ? e->n - i : BLOCK) / (double)e->n;
-    assert(label >= 0 && label < e->n && "a label outside the classes");
-    return (1 - e->smooth) * (lse - (double)x[label]) + e->smooth * (lse - mean);
+    return (const float *)e->c->arg[e->logits] + w->at[e->logits];
 }
 
-static void entropy_grad(const Entropy *e, const float *x, double lse, int64_t label, double by, float *out)
+static int64_t entropy_label(const Entropy *e, const Walk *w)
 {
-    if (by == 0) {
-        memset(out, 0, sizeof *out * (size_t)e->n);
-        return;
-    }
-    double own = (double)x[label], off = by * e->smooth / (double)e->n;
-    row_exp(x, e->n, lse, (float)by, (float)off, out);
-    out[label] = (float)(by * (exp(own - lse) - (1 - e->smooth)) - off);
+    return int_at(e->c->argt[e->labels], e->c->arg[e->labels], w->at[e->labels]);
 }
 
-/* Loss of the row where w stands; 0 when its label does not count. */
-static double entropy_row(const Entropy *e, const Walk *w)
+static double row_total(const float *x, int64_t n)
 {
-    const KCall *c = e->c;
-    const float *x = (const float *)c->arg[e->logits] + w->at[e->logits];
-    int64_t label = int_at(c->argt[e->labels], c->arg[e->labels], w->at[e->labels]);
-    bool counts = label_counts(c, label);
-    double lse = e->lse ? (double)e->lse[w->at[3]] : counts || e->lse_out >= 0 ? row_lse(x, e->n) : 0;
-    if (e->lse_out >= 0 && c->out[e->lse_out])
-        ((float *)c->out[e->lse_out])[w->at[MAX_ARGS + e->lse_out]] = (float)lse;
-    double loss = counts && !e->lse ? entropy_loss(e, x, lse, label) : 0;
-    if (e->grad_out >= 0)
-        entropy_grad(e, x, lse, label, counts ? e->by : 0, (float *)c->out[e->grad_out] + w->at[MAX_ARGS + e->grad_out]);
-    return loss;
+    double total = 0;
+    for (int64_t i = 0; i < n; i += BLOCK)
+        total += (double)row_sum(x + i, n - i < BLOCK ? n - i : BLOCK);
+    return total;
+}
+
+/* Stats of the row where w stands but for the total, which only smoothing needs. */
+static ClassStats entropy_stats(const Entropy *e, const Walk *w, int64_t label)
+{
+    const float *x = entropy_logits(e, w);
+    ClassStats s = row_stats(x, e->k.valid);
+    int64_t column = label_counts(e->c, label) ? classes_column(&e->k, label) : -1;
+    s.target = column >= 0 ? (double)x[column] : 0;
+    return s;
+}
+
+static double entropy_loss(const Entropy *e, const Walk *w, ClassStats *s)
+{
+    if (e->smooth != 0)
+        s->total = row_total(entropy_logits(e, w), e->k.valid);
+    return stats_loss(s, e->smooth, e->k.all);
+}
+
+/* May lie in the logits' memory. */
+static void entropy_grad(const Entropy *e, const Walk *w, double lse, int64_t label, float *out)
+{
+    const float *x = entropy_logits(e, w);
+    double by = label_counts(e->c, label) ? e->by : 0;
+    int64_t valid = by == 0 ? 0 : e->k.valid, column = by == 0 ? -1 : classes_column(&e->k, label);
+    double own = column >= 0 ? (double)x[column] : 0, off = by * e->smooth / (double)e->k.all;
+    row_exp(x, valid, lse, (float)by, (float)off, out);
+    if (column >= 0)
+        out[column] = (float)(by * (exp(own - lse) - (1 - e->smooth)) - off);
+    memset(out + valid, 0, sizeof *out * (size_t)(e->k.columns - valid));
 }
 
 static void entropy_some(void *ctx, int worker, int nworker)
 {
     Entropy *e = ctx;
-    int64_t first, end;
+    int64_t first, end, rows = set_extent(e->c, e->over);
     team_part(SUM_PIECES, 1, worker, nworker, &first, &end);
     for (int64_t k = first; k < end; k++) {
         int64_t a, b;
-        team_part(e->rows, 1, (int)k, SUM_PIECES, &a, &b);
+        team_part(rows, 1, (int)k, SUM_PIECES, &a, &b);
         Walk w = walk_over(e->c, e->over);
         walk_seek(&w, a);
         double sum = 0;
         for (int64_t i = a; i < b; i++, walk_next(&w))
-            sum += entropy_row(e, &w);
+            sum += e->row(e, &w);
         e->piece[k] = sum;
     }
 }
@@ -182,30 +198,94 @@ static double entropy_sum(Entropy *e)
     return sum;
 }
 
+static double loss_row(const Entropy *e, const Walk *w)
+{
+    const KCall *c = e->c;
+    int64_t label = entropy_label(e, w);
+    float *save = c->in->nout > 1 ? c->out[1] : NULL;
+    bool counts = label_counts(c, label);
+    if (!counts && !save)
+        return 0;
+    ClassStats s = entropy_stats(e, w, label);
+    if (save)
+        save[w->at[MAX_ARGS + 1]] = (float)stats_lse(&s);
+    return counts ? entropy_loss(e, w, &s) : 0;
+}
+
 CPU_KERNEL(cross_entropy, f32)
 {
     Entropy e = entropy_of(c, 0, 1);
-    e.lse_out = c->in->nout > 1 ? 1 : -1;
+    e.row = loss_row;
+    e.smooth = attr_real(c, "smooth");
     double count = real_at(c->argt[2], c->arg[2], 0), loss = entropy_sum(&e);
     give_loss(c, count > 0 ? loss / count : 0);
+}
+
+static double grad_row(const Entropy *e, const Walk *w)
+{
+    const KCall *c = e->c;
+    entropy_grad(e, w, (double)ARG_F32(3)[w->at[3]], entropy_label(e, w), OUT_F32(0) + w->at[MAX_ARGS]);
+    return 0;
 }
 
 CPU_KERNEL(cross_entropy_grad, f32)
 {
     Entropy e = entropy_of(c, 1, 2);
     double count = real_at(c->argt[4], c->arg[4], 0);
+    e.row = grad_row;
+    e.smooth = attr_real(c, "smooth");
     e.by = count > 0 ? real_at(c->argt[0], c->arg[0], 0) / count : 0;
-    e.lse = ARG_F32(3);
-    e.grad_out = 0;
     entropy_sum(&e);
+}
+
+static double both_row(const Entropy *e, const Walk *w)
+{
+    const KCall *c = e->c;
+    int64_t label = entropy_label(e, w);
+    bool counts = label_counts(c, label);
+    ClassStats s = counts ? entropy_stats(e, w, label) : (ClassStats){0};
+    double loss = counts ? entropy_loss(e, w, &s) : 0;
+    entropy_grad(e, w, counts ? stats_lse(&s) : 0, label, OUT_F32(1) + w->at[MAX_ARGS + 1]);
+    return loss;
 }
 
 CPU_KERNEL(cross_entropy_both, f32)
 {
     Entropy e = entropy_of(c, 0, 1);
     double count = real_at(c->argt[2], c->arg[2], 0), inverse = count > 0 ? 1 / count : 0;
+    e.row = both_row;
+    e.smooth = attr_real(c, "smooth");
     e.by = attr_real(c, "seed") * inverse * (c->arg[3] ? real_at(c->argt[3], c->arg[3], 0) : 1);
-    e.grad_out = 1;
     double loss = entropy_sum(&e);
     give_loss(c, loss * inverse);
+}
+
+/* ---- cross entropy over a split class axis ---- */
+
+static double stats_row(const Entropy *e, const Walk *w)
+{
+    ClassStats s = entropy_stats(e, w, entropy_label(e, w));
+    s.total = row_total(entropy_logits(e, w), e->k.valid);
+    stats_put(e->c, w->at[MAX_ARGS], &s);
+    return 0;
+}
+
+CPU_KERNEL(cross_entropy_stats, f32)
+{
+    Entropy e = entropy_of(c, 0, 1);
+    e.row = stats_row;
+    entropy_sum(&e);
+}
+
+static double parts_row(const Entropy *e, const Walk *w)
+{
+    return merge_row(e->c, &e->merge, w);
+}
+
+CPU_KERNEL(cross_entropy_merge, f32)
+{
+    Entropy e = {.c = c, .row = parts_row, .merge = merge_of(c)};
+    e.over = e.merge.rows;
+    double count = real_at(c->argt[2], c->arg[2], 0), loss = entropy_sum(&e);
+    give_loss(c, count > 0 ? loss / count : 0);
 }

@@ -5,6 +5,7 @@
 
 typedef struct Conv {
     int64_t images, c, h, w, out, row, col, kh, kw, stride, pad;
+    int64_t row0, col0;               /* where the rows and columns of the result start in the whole one */
 } Conv;
 
 /* From the shapes x[.., c, h, w], w[out, c, kh, kw] and y[.., out, row, col]. */
@@ -12,7 +13,8 @@ static Conv conv_of(const KCall *c, const Tensor *x, const Tensor *w, const Tens
 {
     const AxisPlace *ax = &x->axis[x->rank - 3], *ay = &y->axis[y->rank - 3];
     Conv v = {.c = ax[0].local, .h = ax[1].local, .w = ax[2].local, .out = ay[0].local, .row = ay[1].local, .col = ay[2].local,
-              .kh = w->axis[2].local, .kw = w->axis[3].local, .stride = attr_int(c, "stride"), .pad = attr_int(c, "pad")};
+              .kh = w->axis[2].local, .kw = w->axis[3].local, .stride = attr_int(c, "stride"), .pad = attr_int(c, "pad"),
+              .row0 = place_global(&ay[1], 0, 0), .col0 = place_global(&ay[2], 0, 0)};
     v.images = tensor_elements(x) / (v.c * v.h * v.w);
     return v;
 }
@@ -20,7 +22,7 @@ static Conv conv_of(const KCall *c, const Tensor *x, const Tensor *w, const Tens
 /* Offset in its image of the pixel under tap (p, q) at place (i, j); -1: padding. */
 static int64_t pixel(const Conv *v, int64_t ch, int64_t i, int64_t j, int64_t p, int64_t q)
 {
-    int64_t y = i * v->stride + p - v->pad, x = j * v->stride + q - v->pad;
+    int64_t y = (v->row0 + i) * v->stride + p - v->pad, x = (v->col0 + j) * v->stride + q - v->pad;
     return y < 0 || y >= v->h || x < 0 || x >= v->w ? -1 : (ch * v->h + y) * v->w + x;
 }
 

@@ -1,18 +1,10 @@
 /* Look-up in a table and its gradient. */
 #ifndef REAL
-#include "kernels/ref/ref.h"
+#include "kernels/table.h"
 
 #define THIS "kernels/ref/embed.c"
 #include "kernels/each_real.h"
 #else
-
-/* Local row of a table for the id at element i; a wrong id was refused earlier. */
-static int64_t NAME(table_row)(const KCall *c, const Tensor *table, int64_t i)
-{
-    int64_t row = int_at(c->argt[0], c->arg[0], i) - table->axis[0].origin;
-    assert(row >= 0 && row < table->axis[0].local && "an index outside the table");
-    return row;
-}
 
 REF_KERNEL(embed)
 {
@@ -20,9 +12,9 @@ REF_KERNEL(embed)
     REAL *y = OUT(0);
     int64_t d = row_length(c->argt[1]), stride = out_stride(c, 0, c->in->arg_factor[1][1]);
     for (Walk w = walk_over(c, arg_factors(c, 0)); w.more; walk_next(&w)) {
-        const REAL *row = table + NAME(table_row)(c, c->argt[1], w.at[0]) * d;
+        int64_t row = table_row(c, c->argt[1], w.at[0]);
         for (int64_t i = 0; i < d; i++)
-            y[w.at[MAX_ARGS] + i * stride] = row[i];
+            y[w.at[MAX_ARGS] + i * stride] = row < 0 ? 0 : table[row * d + i];
     }
 }
 
@@ -35,9 +27,9 @@ REF_KERNEL(embed_grad)
     if (!kcall_adds(c, 0))
         memset(dtable, 0, sizeof *dtable * (size_t)tensor_elements(c->outt[0]));
     for (Walk w = walk_over(c, arg_factors(c, 0)); w.more; walk_next(&w)) {
-        REAL *row = dtable + NAME(table_row)(c, c->outt[0], w.at[0]) * d;
-        for (int64_t i = 0; i < d; i++)
-            row[i] += dy[w.at[1] + i * stride];
+        int64_t row = table_row(c, c->outt[0], w.at[0]);
+        for (int64_t i = 0; row >= 0 && i < d; i++)
+            dtable[row * d + i] += dy[w.at[1] + i * stride];
     }
 }
 

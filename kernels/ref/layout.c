@@ -25,16 +25,17 @@ REF_KERNEL(select)
         y[w.at[MAX_ARGS]] = x[w.at[0]];
 }
 
-/* Indices from `first` of the axis that the result has under another name. */
+/* Indices from `first` of the axis that the result has under another name, of any type. */
 REF_KERNEL(slice)
 {
-    const REAL *x = ARG(0);
-    REAL *y = OUT(0);
+    const char *x = c->arg[0];
+    char *y = c->out[0];
+    int64_t size = dtype_bytes(c->outt[0]->dtype);
     FactorSet in = arg_factors(c, 0), out = out_factors(c, 0);
     int64_t stride = arg_stride(c, 0, factor_of(in & ~out));
     int t = factor_of(out & ~in);
     for (Walk w = walk_over(c, out); w.more; walk_next(&w))
-        y[w.at[MAX_ARGS]] = x[w.at[0] + (attr_int(c, "first") + walk_index(&w, t)) * stride];
+        memcpy(y + w.at[MAX_ARGS] * size, x + (w.at[0] + (attr_int(c, "first") + walk_index(&w, t)) * stride) * size, (size_t)size);
 }
 
 /* Zeros, but x at the indices from `first` of the axis that only the result has;

@@ -1,19 +1,21 @@
 /* Softmax over the last axis, and cross entropy with everything that goes with it. */
 #ifndef REAL
+#include "kernels/classes.h"
 #include "kernels/ref/ref.h"
 
 #define THIS "kernels/ref/softmax.c"
 #include "kernels/each_real.h"
 #else
 
-static double NAME(log_sum_exp)(const REAL *x, int64_t n)
+/* The largest of some numbers, and the sum of exponentials of what they lie below it. */
+static ClassStats NAME(stats)(const REAL *x, int64_t n)
 {
-    double top = (double)x[0], sum = 0;
-    for (int64_t i = 1; i < n; i++)
-        top = (double)x[i] > top ? (double)x[i] : top;
+    ClassStats s = {.top = -INFINITY};
     for (int64_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - top);
-    return top + log(sum);
+        s.top = (double)x[i] > s.top ? (double)x[i] : s.top;
+    for (int64_t i = 0; i < n; i++)
+        s.sum += stats_exp((double)x[i], s.top);
+    return s;
 }
 
 REF_KERNEL(softmax)
@@ -22,7 +24,8 @@ REF_KERNEL(softmax)
     REAL *y = OUT(0);
     int64_t d = row_length(c->argt[0]), n = tensor_elements(c->argt[0]);
     for (int64_t r = 0; r < n; r += d) {
-        double lse = NAME(log_sum_exp)(x + r, d);
+        ClassStats s = NAME(stats)(x + r, d);
+        double lse = stats_lse(&s);
         for (int64_t i = 0; i < d; i++)
             y[r + i] = (REAL)exp((double)x[r + i] - lse);
     }
@@ -43,63 +46,55 @@ REF_KERNEL(softmax_grad)
     }
 }
 
-/* Rows of logits: the class axis is the last one. */
-typedef struct NAME(Classes) { const REAL *logits; int64_t n; double smooth; } NAME(Classes);
-
-static NAME(Classes) NAME(classes)(const KCall *c, int arg)
+/* A row of logits. */
+static ClassStats NAME(row_stats)(const Classes *k, const REAL *x, bool counts, int64_t label)
 {
-    return (NAME(Classes)){ARG(arg), row_length(c->argt[arg]), attr_real(c, "smooth")};
+    ClassStats s = NAME(stats)(x, k->valid);
+    int64_t column = counts ? classes_column(k, label) : -1;
+    s.target = column >= 0 ? (double)x[column] : 0;
+    for (int64_t i = 0; i < k->valid; i++)
+        s.total += (double)x[i];
+    return s;
 }
 
-/* Loss of a row: (1 - s) (lse - logit of the label) + s (lse - mean of the logits). */
-static double NAME(row_loss)(const NAME(Classes) *k, int64_t at, double lse, int64_t label)
+/* The gradient of its loss times `by`; a row that does not count has none.  May
+ * overwrite the logits. */
+static void NAME(row_grad)(const Classes *k, const REAL *x, double lse, int64_t label, double smooth, double by, REAL *out)
 {
-    double mean = 0;
-    for (int64_t i = 0; i < k->n; i++)
-        mean += (double)k->logits[at + i] / (double)k->n;
-    assert(label >= 0 && label < k->n && "a label outside the classes");
-    return (1 - k->smooth) * (lse - (double)k->logits[at + label]) + k->smooth * (lse - mean);
-}
-
-/* Its gradient times `by`; a row that does not count has none.  May overwrite the logits. */
-static void NAME(row_grad)(const NAME(Classes) *k, int64_t at, double lse, int64_t label, double by, REAL *out)
-{
-    for (int64_t i = 0; i < k->n; i++) {
-        double target = (i == label ? 1 - k->smooth : 0) + k->smooth / (double)k->n;
-        out[i] = by == 0 ? 0 : (REAL)(by * (exp((double)k->logits[at + i] - lse) - target));
+    int64_t column = by == 0 ? -1 : classes_column(k, label);
+    for (int64_t i = 0; i < k->columns; i++) {
+        double target = (i == column ? 1 - smooth : 0) + smooth / (double)k->all;
+        out[i] = by == 0 || i >= k->valid ? 0 : (REAL)(by * (exp((double)x[i] - lse) - target));
     }
-}
-
-static FactorSet NAME(row_factors)(const KCall *c, int logits)
-{
-    return arg_factors(c, logits) & ~(1u << c->in->arg_factor[logits][c->argt[logits]->rank - 1]);
 }
 
 REF_KERNEL(cross_entropy)
 {
-    NAME(Classes) k = NAME(classes)(c, 0);
+    Classes k = classes_of(c, 0);
+    const REAL *logits = ARG(0);
     REAL *save = OUT(1);
     double loss = 0, count = real_at(c->argt[2], c->arg[2], 0);
-    for (Walk w = walk_over(c, NAME(row_factors)(c, 0)); w.more; walk_next(&w)) {
+    for (Walk w = walk_over(c, k.rows); w.more; walk_next(&w)) {
         int64_t label = int_at(c->argt[1], c->arg[1], w.at[1]);
-        double lse = NAME(log_sum_exp)(k.logits + w.at[0], k.n);
+        bool counts = label_counts(c, label);
+        ClassStats s = NAME(row_stats)(&k, logits + w.at[0], counts, label);
         if (save)
-            save[w.at[MAX_ARGS + 1]] = (REAL)lse;
-        if (label_counts(c, label))
-            loss += NAME(row_loss)(&k, w.at[0], lse, label);
+            save[w.at[MAX_ARGS + 1]] = (REAL)stats_lse(&s);
+        loss += counts ? stats_loss(&s, attr_real(c, "smooth"), k.all) : 0;
     }
     give_loss(c, count > 0 ? loss / count : 0);
 }
 
 REF_KERNEL(cross_entropy_grad)
 {
-    NAME(Classes) k = NAME(classes)(c, 1);
-    const REAL *lse = ARG(3);
+    Classes k = classes_of(c, 1);
+    const REAL *logits = ARG(1), *lse = ARG(3);
     REAL *dx = OUT(0);
     double count = real_at(c->argt[4], c->arg[4], 0), by = count > 0 ? real_at(c->argt[0], c->arg[0], 0) / count : 0;
-    for (Walk w = walk_over(c, NAME(row_factors)(c, 1)); w.more; walk_next(&w)) {
+    for (Walk w = walk_over(c, k.rows); w.more; walk_next(&w)) {
         int64_t label = int_at(c->argt[2], c->arg[2], w.at[2]);
-        NAME(row_grad)(&k, w.at[1], (double)lse[w.at[3]], label, label_counts(c, label) ? by : 0, dx + w.at[MAX_ARGS]);
+        NAME(row_grad)(&k, logits + w.at[1], (double)lse[w.at[3]], label, attr_real(c, "smooth"), label_counts(c, label) ? by : 0,
+                       dx + w.at[MAX_ARGS]);
     }
 }
 
@@ -107,19 +102,39 @@ REF_KERNEL(cross_entropy_grad)
  * the loss. */
 REF_KERNEL(cross_entropy_both)
 {
-    NAME(Classes) k = NAME(classes)(c, 0);
+    Classes k = classes_of(c, 0);
+    const REAL *logits = ARG(0);
     REAL *dx = OUT(1);
-    double loss = 0, count = real_at(c->argt[2], c->arg[2], 0), inverse = count > 0 ? 1 / count : 0;
+    double loss = 0, count = real_at(c->argt[2], c->arg[2], 0), inverse = count > 0 ? 1 / count : 0, smooth = attr_real(c, "smooth");
     double by = attr_real(c, "seed") * inverse * (c->arg[3] ? real_at(c->argt[3], c->arg[3], 0) : 1);
-    for (Walk w = walk_over(c, NAME(row_factors)(c, 0)); w.more; walk_next(&w)) {
+    for (Walk w = walk_over(c, k.rows); w.more; walk_next(&w)) {
         int64_t label = int_at(c->argt[1], c->arg[1], w.at[1]);
-        double lse = NAME(log_sum_exp)(k.logits + w.at[0], k.n);
         bool counts = label_counts(c, label);
-        if (counts)
-            loss += NAME(row_loss)(&k, w.at[0], lse, label);
-        NAME(row_grad)(&k, w.at[0], lse, label, counts ? by : 0, dx + w.at[MAX_ARGS + 1]);
+        ClassStats s = NAME(row_stats)(&k, logits + w.at[0], counts, label);
+        loss += counts ? stats_loss(&s, smooth, k.all) : 0;
+        NAME(row_grad)(&k, logits + w.at[0], stats_lse(&s), label, smooth, counts ? by : 0, dx + w.at[MAX_ARGS + 1]);
     }
     give_loss(c, loss * inverse);
+}
+
+REF_KERNEL(cross_entropy_stats)
+{
+    Classes k = classes_of(c, 0);
+    const REAL *logits = ARG(0);
+    for (Walk w = walk_over(c, k.rows); w.more; walk_next(&w)) {
+        int64_t label = int_at(c->argt[1], c->arg[1], w.at[1]);
+        ClassStats s = NAME(row_stats)(&k, logits + w.at[0], label_counts(c, label), label);
+        stats_put(c, w.at[MAX_ARGS], &s);
+    }
+}
+
+REF_KERNEL(cross_entropy_merge)
+{
+    Merge m = merge_of(c);
+    double loss = 0, count = real_at(c->argt[2], c->arg[2], 0);
+    for (Walk w = walk_over(c, m.rows); w.more; walk_next(&w))
+        loss += merge_row(c, &m, &w);
+    give_loss(c, count > 0 ? loss / count : 0);
 }
 
 REF_KERNEL(count_labels)

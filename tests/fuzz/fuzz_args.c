@@ -60,11 +60,12 @@ static const char *read_line(int argc, char **argv, ProgramName program)
     Args args;
     Loaded l;
     Plan *plan;
-    Program *p;
+    Programs programs;
     const char *wrong = NULL;
     if (args_read(a, program, argc, argv, &args) == OK && !args.help && !args.version && args.npositional) {
         if (load_model(&l, &args) == OK) {
-            if (l.graph->nop < 100 && load_plan(&l, false, NULL, &plan, &p) == OK && program_check(p, stderr) != 0)
+            if (l.graph->nop < 100 && load_plan(&l, false, &plan, &programs) == OK &&
+                program_check(programs.rank[programs.fullest], stderr) != 0)
                 wrong = "the planner made a broken program";
             if (program == PRUN)
                 read_run(&l, &args);

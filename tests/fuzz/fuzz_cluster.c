@@ -59,9 +59,10 @@ static const char *check_plan(Arena *a, Diags *ds, const Cluster *cl)
     Rules rules = {0};
     PlanRequest request = {.graph = model.g, .cluster = cl, .rules = &rules, .model_text = model_text};
     Plan *plan;
-    Program *p;
-    if (planner_choose(a, ds, &request, &plan, &p) != OK)
+    Programs programs;
+    if (planner_choose(a, ds, &request, &plan, &programs) != OK)
         return diags_status(ds) == OK ? "a machine was refused without a word" : NULL;
+    Program *p = programs.rank[programs.fullest];
     if (program_check(p, stderr) != 0)
         return "the planner made a broken program";
     return check_program_form(a, p);

@@ -27,14 +27,14 @@ static void add_model(FuzzSeeds *seeds, const char *path)
     Args args;
     Loaded l;
     Plan *plan;
-    Program *p;
+    Programs programs;
     if (args_read(a, PPLAN, 4, argv, &args) == OK && load_model(&l, &args) == OK) {
         const char *text = graph_form(l.ir, l.graph);
         fuzz_seed(seeds, text, strlen(text));
-        if (load_plan(&l, false, NULL, &plan, &p) == OK) {
+        if (load_plan(&l, false, &plan, &programs) == OK) {
             text = graph_form(l.ir, l.graph);
             fuzz_seed(seeds, text, strlen(text));
-            text = program_form(l.ir, p);
+            text = program_form(l.ir, programs.rank[0]);
             fuzz_seed(seeds, text, strlen(text));
         }
     }

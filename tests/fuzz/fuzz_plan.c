@@ -50,10 +50,11 @@ static Made make(Arena *a, bool closed, int argc, char **argv)
     Args args;
     Loaded l;
     Plan *plan;
-    Program *p;
+    Programs programs;
     if (args_read(a, PPLAN, argc, argv, &args) != OK)
         return m;
-    if (load_model(&l, &args) == OK && l.graph->nop <= PLAN_OPS && load_plan(&l, closed, NULL, &plan, &p) == OK) {
+    if (load_model(&l, &args) == OK && l.graph->nop <= PLAN_OPS && load_plan(&l, closed, &plan, &programs) == OK) {
+        const Program *p = programs.rank[programs.fullest];
         m.plan = plan_form(a, plan, l.graph);
         m.program = program_form(a, p);
         m.wrong = program_check(p, stderr) ? "the planner made a broken program" : check_program_form(a, p);

@@ -60,9 +60,11 @@ static void open_program(void)
     char *argv[] = {"prun", (char *)(uintptr_t)path, "-c", "laptop1"};
     Args args;
     Plan *plan;
+    Programs programs;
     scratch_write(path, model_text, strlen(model_text));
     need(args_read(world.a, PRUN, 4, argv, &args) == OK && load_model(&world.l, &args) == OK &&
-         load_plan(&world.l, true, NULL, &plan, &world.p) == OK, "its model has mistakes");
+         load_plan(&world.l, true, &plan, &programs) == OK, "its model has mistakes");
+    world.p = programs.rank[0];
     need(rank_open(&world.rank, world.a, world.p, isa_best()) == OK, "its rank does not open");
     rank_init(&world.rank, 1);
 }

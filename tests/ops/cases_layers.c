@@ -171,6 +171,29 @@ static ValueId cross_entropy_both(Maker *m)
     return finish(m, &o);
 }
 
+static ValueId class_stats(Maker *m)
+{
+    DimId b = dim(m, "b", 2, 3), s = dim(m, "s", 5, 41), c = dim(m, "c", 4, 203), e = dim(m, "e", 4, 4);
+    ValueId logits = reals(m, "logits", AXES(b, s, c)), labels = integers(m, "labels", DT_i32, 0, extent(m, c), AXES(b, s));
+    OpSpec o = start(m, OP_cross_entropy_stats, ARGS(logits, labels));
+    set(&o, "ignore", ATTR_I(1));
+    result(&o, NULL, m->real, AXES(b, s, e));
+    return finish(m, &o);
+}
+
+static ValueId class_merge(Maker *m)
+{
+    DimId p = dim(m, "p", 3, 4), b = dim(m, "b", 2, 3), s = dim(m, "s", 5, 41), e = dim(m, "e", 4, 4);
+    ValueId stats = reals_in(m, "stats", 0.5, 2, AXES(p, b, s, e)), labels = integers(m, "labels", DT_i32, 0, 9, AXES(b, s));
+    OpSpec o = start(m, OP_cross_entropy_merge, ARGS(stats, labels, counted(m, labels)));
+    set(&o, "ignore", ATTR_I(1));
+    set(&o, "smooth", ATTR_F(0.1));
+    set(&o, "classes", ATTR_I(9));
+    result(&o, NULL, m->real, SCALAR);
+    result(&o, "lse", m->real, AXES(b, s));
+    return finish(m, &o);
+}
+
 /* ---- other fusions, and the optimizer ---- */
 
 static ValueId silu_mul(Maker *m)
@@ -250,6 +273,7 @@ const Case layer_cases[] = {
     {"cross_entropy", OP_cross_entropy, cross_entropy_plain, false}, {"cross_entropy, ignore", OP_cross_entropy, cross_entropy_ignore, false},
     {"cross_entropy, smooth", OP_cross_entropy, cross_entropy_smooth, false},
     {"cross_entropy_both", OP_cross_entropy_both, cross_entropy_both, true},
+    {"cross_entropy_stats", OP_cross_entropy_stats, class_stats, true}, {"cross_entropy_merge", OP_cross_entropy_merge, class_merge, true},
     {"silu_mul", OP_silu_mul, silu_mul, true}, {"silu_mul_grad", OP_silu_mul_grad, silu_mul_grad, true},
     {"linear_gelu", OP_linear_gelu, linear_gelu, true}, {"sum_squares", OP_sum_squares, sum_squares, true},
     {"adamw", OP_adamw, optimizer, true}, {"sgd", OP_sgd, optimizer, true},

@@ -2,6 +2,7 @@
 #include "tests/ops/eval.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,8 +49,10 @@ void eval_free(Eval *e)
     free(e);
 }
 
-static Instr instr_of(const Graph *g, const Op *op)
+Instr eval_instr(const Eval *e, OpId id)
 {
+    const Graph *g = e->g;
+    const Op *op = op_of(g, id);
     Instr in = {.op = op->kind, .path = op->path, .key = op->key, .narg = op->narg, .nout = op->nout, .nfactor = op->nfactor, .workspace = NO_TENSOR};
     for (int i = 0; i < MAX_ARGS; i++)
         in.arg[i] = (TensorId){op->arg[i].i};
@@ -87,7 +90,7 @@ static void call(Eval *e, const Instr *in, const Trial *how)
 
 void eval_trial(Eval *e, OpId id, const Trial *how)
 {
-    Instr in = instr_of(e->g, op_of(e->g, id));
+    Instr in = eval_instr(e, id);
     in.acc = how->acc;
     in.acc_out = how->acc_out;
     e->program->threads = team_size(how->team);
@@ -129,4 +132,20 @@ double eval_get(const Eval *e, ValueId v, int64_t i)
 void eval_set(Eval *e, ValueId v, int64_t i, double x)
 {
     real_put(&e->program->tensor[v.i], e->data[v.i], i, x);
+}
+
+static double norm(const Eval *e, ValueId v)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < value_elements(e->g, v); i++)
+        sum += eval_get(e, v, i) * eval_get(e, v, i);
+    return sqrt(sum);
+}
+
+double eval_usual_size(const Eval *e, OpId id)
+{
+    const Op *op = op_of(e->g, id);
+    if (op->kind != OP_contract || value_of(e->g, op->out[0])->rank > 0)
+        return 0;
+    return norm(e, op->arg[0]) * norm(e, op->arg[1]) / sqrt((double)value_elements(e->g, op->arg[0]));
 }

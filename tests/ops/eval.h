@@ -20,6 +20,9 @@ typedef struct Eval {
 Eval *eval_new(Graph *, DType compute, Isa, Team *);
 void  eval_free(Eval *);
 
+/* The op as an instruction, its tensors and extents whole. */
+Instr eval_instr(const Eval *, OpId);
+
 /* Run one op, or all of a phase, in order. */
 void  eval_op(Eval *, OpId);
 void  eval_phase(Eval *, Phase);
@@ -39,6 +42,10 @@ size_t eval_bytes(const Eval *, ValueId);
 double eval_get(const Eval *, ValueId, int64_t i);
 double eval_get_from(const Eval *, ValueId, const void *data, int64_t i);
 void   eval_set(Eval *, ValueId, int64_t i, double);
+
+/* A product summed to one number may cancel: its size is what it is on average.  0 for
+ * other ops. */
+double eval_usual_size(const Eval *, OpId);
 
 /* An array of its own for one value: nothing beside it may be touched. */
 void *eval_array(size_t bytes);

@@ -5,6 +5,7 @@
  *   FAULT_HOW=kill  SIGKILL before the call; else the call fails with ENOSPC
  *   FAULT_SKIP=m    checkpoints to let pass: counting starts with the folder made after
  *                   `latest` was renamed m times
+ *   FAULT_RANK=r    of many processes, only rank r's, from the first byte it puts at a place of a file
  *   FAULT_COUNT=F   write the number of calls counted to file F at exit */
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 static long calls, markers;
-static int counting;
+static int counting, other;           /* other: another process is meant */
 
 static long number(const char *name)
 {
@@ -26,10 +27,17 @@ static long number(const char *name)
     return text ? atol(text) : 0;
 }
 
+/* A launcher tells its ranks who they are before they run. */
+__attribute__((constructor)) static void find_rank(void)
+{
+    const char *me = getenv("PRUN_RANK");
+    other = getenv("FAULT_RANK") && (!me || atol(me) != number("FAULT_RANK"));
+}
+
 /* Whether this call is to fail. */
 static int fault(void)
 {
-    if (!counting || ++calls != number("FAULT_AT"))
+    if (other || !counting || ++calls != number("FAULT_AT"))
         return 0;
     const char *how = getenv("FAULT_HOW");
     if (how && strcmp(how, "kill") == 0)
@@ -56,14 +64,22 @@ static void *next(const char *name)
     }
 
 WRAP(ssize_t, write, (int fd, const void *data, size_t n), (fd, data, n))
+WRAP(int, fdatasync, (int fd), (fd))
 WRAP(int, fsync, (int fd), (fd))
 WRAP(int, close, (int fd), (fd))
 WRAP(int, renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
 
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    REAL(ssize_t, pwrite, (int, const void *, size_t, off_t));
+    counting = counting || getenv("FAULT_RANK");
+    return fault() ? -1 : real(fd, data, n, at);
+}
+
 int mkdir(const char *path, mode_t mode)
 {
     REAL(int, mkdir, (const char *, mode_t));
-    counting = counting || markers >= number("FAULT_SKIP");
+    counting = counting || (!getenv("FAULT_RANK") && markers >= number("FAULT_SKIP"));
     return fault() ? -1 : real(path, mode);
 }
 
@@ -92,7 +108,7 @@ int rename(const char *from, const char *to)
 __attribute__((destructor)) static void report(void)
 {
     const char *path = getenv("FAULT_COUNT");
-    FILE *f = path ? fopen(path, "w") : NULL;
+    FILE *f = path && !other ? fopen(path, "w") : NULL;
     if (!f)
         return;
     fprintf(f, "%ld\n", calls);

@@ -6,7 +6,8 @@
  * The program says where it is by run_step_mark(steps done).  Counting goes from
  * the first mark of at least 1 to the last; MEMORY_REPORT names the file it goes to:
  *
- *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER */
+ *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER
+ *   changed WAS | IS                        the first mapping that changed, where one did */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,7 +26,8 @@ static int counting;
 static long map_calls, our_mallocs, maps_changed, last_step, pss_before, pss_after;
 static long map_calls_at, our_mallocs_at;            /* at the last mark: what follows it is the run's end */
 static uintptr_t from, to;                           /* the program's text and data */
-static uint64_t maps_hash;
+static char maps[1 << 20], maps_before[1 << 20];     /* at this mark and the one before */
+static char was[256], is[256];                       /* the first mapping that changed */
 
 /* ---- the program's own addresses ---- */
 
@@ -101,24 +103,40 @@ static size_t read_proc(const char *path, char *out, size_t room)
     return n;
 }
 
-/* FNV-1a of all address ranges and their rights; stacks grow by themselves. */
-static uint64_t hash_maps(void)
+/* The next line, without the stack: it grows by itself.  NULL: there is none. */
+static const char *next_mapping(const char **at, size_t *n)
 {
-    static char text[1 << 20];
-    size_t n = read_proc("/proc/self/maps", text, sizeof text - 1);
-    text[n] = 0;
-    uint64_t h = 0xcbf29ce484222325u;
-    for (char *line = text, *end; *line; line = end + 1) {
-        end = strchr(line, '\n');
-        if (!end)
-            break;
-        *end = 0;
-        if (strstr(line, "[stack]"))
-            continue;
-        for (char *c = line; *c; c++)
-            h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *line = *at, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *at = end + 1;
+        *n = (size_t)(end - line);
+        if (!memmem(line, *n, "[stack]", 7))
+            return line;
     }
-    return h;
+    return NULL;
+}
+
+/* Whether address ranges and rights are not what they were. */
+static int maps_differ(void)
+{
+    const char *a = maps_before, *b = maps, *x, *y;
+    size_t nx = 0, ny = 0;
+    do {
+        x = next_mapping(&a, &nx);
+        y = next_mapping(&b, &ny);
+    } while (x && y && nx == ny && memcmp(x, y, nx) == 0);
+    if (!x && !y)
+        return 0;
+    if (!*was && !*is) {
+        snprintf(was, sizeof was, "%.*s", x ? (int)nx : 0, x ? x : "");
+        snprintf(is, sizeof is, "%.*s", y ? (int)ny : 0, y ? y : "");
+    }
+    return 1;
+}
+
+static void read_maps(void)
+{
+    memcpy(maps_before, maps, strlen(maps) + 1);
+    maps[read_proc("/proc/self/maps", maps, sizeof maps - 1)] = 0;
 }
 
 static long pss_kib(void)
@@ -142,10 +160,9 @@ void run_step_mark(int64_t done)
 {
     counting = 0;
     pss_after = pss_kib();
-    uint64_t h = hash_maps();
+    read_maps();
     if (done > 1)
-        maps_changed += h != maps_hash;
-    maps_hash = h;
+        maps_changed += maps_differ();
     last_step = done;
     map_calls_at = map_calls;
     our_mallocs_at = our_mallocs;
@@ -161,5 +178,7 @@ __attribute__((destructor)) static void report(void)
         return;
     fprintf(f, "steps %ld\nmap_calls %ld\nour_mallocs %ld\nmaps_changed %ld\npss_kib %ld %ld\n", last_step, map_calls_at, our_mallocs_at,
             maps_changed, pss_before, pss_after);
+    if (maps_changed > 0)
+        fprintf(f, "changed %s | %s\n", was, is);
     fclose(f);
 }

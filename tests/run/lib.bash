@@ -30,6 +30,15 @@ same() { cmp "$1/weights.safetensors" "$2/weights.safetensors" && cmp "$1/moment
 # integers FILE: the numbers of a file with one tensor of i64.
 integers() { tail -c +$((9 + $(od -An -t u8 -N8 "$1"))) "$1" | od -An -v -t d8 -w8 | tr -d ' '; }
 
+# wait_until CONDITION: at most a minute, which is for machines under load and for what never happens.
+wait_until() {
+    local end=$((SECONDS + 60))
+    until eval "$1"; do
+        [ $SECONDS -lt $end ] || { echo "a minute passed before: $1"; return 1; }
+        sleep 0.05
+    done
+}
+
 # refused STATUS TEXT COMMAND...: it must exit so and say so.
 refused() {
     local status=$1 text=$2

@@ -18,6 +18,9 @@ watch "gpt" gpt.plan --data t.txt --steps 12 --eval v.txt --eval-every 3 --log l
 watch "gpt with saves" gpt.plan --data t.txt --steps 12 --save d --save-every 2
 "$RELEASE/pplan" plan "$MODELS/tiny/tiny_llama.pmodel" -c laptop1 -D layers=2 -o llama.plan >/dev/null || exit 2
 watch "llama" llama.plan --data random --steps 10
+# Buffers of megabytes that two threads take and give back at once: their holes must be filled again.
+"$RELEASE/pplan" plan "$MODELS/mlp.pmodel" -c laptop1 -D dtype=f32 -D batch=512 -D hidden=1024 -D pixel=1024 -o wide.plan >/dev/null || exit 2
+watch "wide matrices" wide.plan --data random --steps 10
 "$RELEASE/pplan" plan "$MODELS/mlp.pmodel" -c laptop1 -D dtype=f32 -o mlp.plan >/dev/null || exit 2
 watch "mlp" mlp.plan --data random --steps 10
 

@@ -10,9 +10,10 @@ model still {
   minimize cross_entropy(fc: linear(x, class), label, ignore = 9)
 }
 MODEL
-plan() { "$RELEASE/pplan" plan still.pmodel -c laptop1 -o "$@" >/dev/null || exit 2; }
-plan p.plan
-plan cut.plan --with 'microbatches = 2'
+plan() { "$RELEASE/pplan" plan still.pmodel -o "$@" >/dev/null || exit 2; }
+plan p.plan -c laptop1
+plan cut.plan -c laptop1 --with 'microbatches = 2'
+plan ranks.plan -c laptop4 --with 'mesh dp = 4'
 
 # safetensors NAME DTYPE SHAPE BYTES: a file of one tensor, its data from standard input.
 safetensors() {
@@ -30,6 +31,9 @@ labels 9 9 9 1 >one4
 train() { prun "$1" --data x="$2" --data label="$3" "${@:4}"; }
 check "no valid label in a batch" 'refused 1 "no valid label in the batch of step 1: input '"'label'"'" train p.plan x8 none8 --log l && [ ! -s l ]'
 check "nor in any micro-batch" 'refused 1 "no valid label in the batch of step 1" train cut.plan x8 none8'
+check "nor at any rank, which one of them says" 'refused 1 "no valid label in the batch of step 1: input '"'label'"'" train ranks.plan x8 none8 && [ "$(grep -c error: said)" = 1 ]'
+check "nor in their held-out data" 'refused 1 "step 1: no valid label in all 8 samples" train ranks.plan x4 one4 --eval x=x8 --eval label=none8 && [ "$(grep -c error: said)" = 1 ]'
+check "a rank without one is fine while another has one" 'train ranks.plan x4 one4 --log l 2>said && train p.plan x4 one4 --log one 2>said && [ "$(field loss l)" = "$(field loss one)" ]'
 # Of some of these orders the first micro-batch has none, of others the second.
 for seed in 1 2 3 4 5 6; do
     check "micro-batches without one are fine while another has one, seed $seed" 'train cut.plan x4 one4 --seed $seed --log l 2>said && [ "$(field loss l)" != 0 ]'

@@ -4,11 +4,10 @@
 make_plan p.plan
 make_text t.txt 2000
 long=(--steps 1000000)
-wait_for() { for i in $(seq 200); do grep -qs "\"step\": $2," "$1" && return 0; sleep 0.05; done; echo "no step $2 in $1"; return 1; }
 
 prun p.plan --data t.txt "${long[@]}" --save d --log l 2>said &
 pid=$!
-wait_for l 2
+wait_until 'grep -qs "\"step\": 2," l'
 check "J05 a second run into the same folder is refused" 'refused 1 "another run is saving into '"'d'"'" prun p.plan --data t.txt --steps 1 --save d'
 kill -TERM $pid
 wait $pid

@@ -44,8 +44,11 @@ static inline Build build_new(int64_t batch)
     b.plan = NEW(b.a, Plan);
     b.plan->microbatches = 1;
     b.plan->bucket = DEFAULT_BUCKET;
+    b.plan->schedule = "1f1b";
     for (int i = 0; i < MESH_AXES; i++)
         b.plan->mesh[i] = 1;
+    b.plan->ndevices = 1;
+    b.plan->devices = NEW(b.a, uint32_t);
     return b;
 }
 
@@ -291,7 +294,7 @@ static inline Program *lower_to(Build *b, int64_t microbatches, Status want)
     Program *p;
     b->plan->microbatches = microbatches;
     PassDump dump = {check_pass, NULL};
-    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, &dump, &p);
+    Status got = codegen(b->a, b->ds, b->g, b->plan, b->cl, 0, &dump, &p);
     if (got != want)
         diags_flush(b->ds, stderr);
     assert_int_equal(got, want);

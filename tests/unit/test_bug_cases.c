@@ -43,10 +43,12 @@ static void open_subject(Subject *s, const char *body, int threads, int microbat
     char *argv[] = {"pplan", write_model(s->a, body, threads, microbatches)};
     Args args;
     Plan *plan;
+    Programs programs;
     assert_int_equal(args_read(s->a, PPLAN, 2, argv, &args), OK);
     assert_int_equal(load_model(&s->l, &args), OK);
     unlink(argv[1]);
-    assert_int_equal(load_plan(&s->l, true, NULL, &plan, &s->p), OK);
+    assert_int_equal(load_plan(&s->l, true, &plan, &programs), OK);
+    s->p = programs.rank[0];
     assert_int_equal(s->p->microbatches, microbatches);
     assert_int_equal(rank_open(&s->rank, s->a, s->p, isa_best()), OK);
     rank_init(&s->rank, seed);
@@ -350,7 +352,7 @@ static void mask_of(const char *path, int threads, int microbatches, uint64_t se
     set_input(&s, "label", label, sizeof label);
     s.rank.step.step = step;
     train(&s);
-    memcpy(out, dump.item[0].copy, sizeof(float) * A07_ELEMENTS);
+    memcpy(out, dump.list.tensor[0].part.data, sizeof(float) * A07_ELEMENTS);
     close_subject(&s);
 }
 

@@ -54,7 +54,10 @@ static Status try_plan(Case *c, int64_t microbatches)
     Rules rules = {.rule = &rule, .nrule = microbatches > 0};
     PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = &rules, .model_text = ""};
     c->ds = diags_new(c->l.sources);
-    return planner_choose(c->l.ir, c->ds, &q, &c->plan, &c->p);
+    Programs programs;
+    Status s = planner_choose(c->l.ir, c->ds, &q, &c->plan, &programs);
+    c->p = s == OK ? programs.rank[0] : NULL;
+    return s;
 }
 
 /* The help of the one error of the last try. */

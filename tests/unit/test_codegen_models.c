@@ -67,9 +67,9 @@ static void bundled_models_are_lowered(void **unused)
         bool whole = has_op(graph_batch_obstacle(l.a, l.g, &why));
         assert_int_equal(whole, strcmp(models[i], "two_tower") == 0);
         for (int64_t m = 1; m <= (whole ? 1 : 2); m++) {
-            Plan plan = {.microbatches = m, .mesh = {1, 1, 1, 1, 1}};
+            Plan plan = {.microbatches = m, .mesh = {1, 1, 1, 1, 1}, .devices = &(uint32_t){0}, .ndevices = 1, .bucket = DEFAULT_BUCKET, .schedule = "1f1b"};
             Program *p;
-            Status status = codegen(l.a, l.ds, l.g, &plan, l.cl, NULL, &p);
+            Status status = codegen(l.a, l.ds, l.g, &plan, l.cl, 0, NULL, &p);
             diags_flush(l.ds, stderr);
             assert_int_equal(status, OK);
             check_program(models[i], p);

@@ -318,6 +318,46 @@ static void a_plan_prints_its_rules(void **state)
     build_free(&b);
 }
 
+/* Names and paths of the rules below. */
+static const char *ffn_vocab[] = {"ffn", "vocab"};
+static PathStep in_rounds[] = {{.name = "h"}, {.first = 0, .last = 2}, {.name = "mlp"}}, at_round[] = {{.name = "h"}, {.first = 2, .last = 2}};
+
+static void a_plan_prints_what_it_carries(void **state)
+{
+    (void)state;
+    Build b = build_new(8);
+    Path rounds = {.step = in_rounds, .nstep = 3}, round = {.step = at_round, .nstep = 2};
+    Rule rule[] = {
+        {.kind = RULE_RECOMPUTE, .path = rounds, .policy = RECOMPUTE_ATTENTION},
+        {.kind = RULE_STAGE_BEFORE, .path = round},
+        {.kind = RULE_SPLIT, .names = ffn_vocab, .nnames = 2, .by = {.axis = {AXIS_tp}, .n = 1}},
+        {.kind = RULE_SPLIT, .names = ffn_vocab, .nnames = 1, .path = rounds, .by = {{AXIS_dp, AXIS_tp}, {PART_INNER, PART_WHOLE}, 2}},
+        {.kind = RULE_KEEP, .names = ffn_vocab, .nnames = 2, .path = round},
+        {.kind = RULE_PAD, .name = "vocab", .number = 128},
+        {.kind = RULE_SHARD, .state = STATE_OPTIMIZER, .by = {.axis = {AXIS_dp}, .part = {PART_OUTER}, .n = 1}},
+        {.kind = RULE_STAGE_EVERY, .path = round, .number = 4},
+        {.kind = RULE_STAGE_AFTER, .path = round},
+        {.kind = RULE_SAVE, .path = round},
+    };
+    uint32_t devices[16];
+    for (uint32_t i = 0; i < 16; i++)
+        devices[i] = 15 - i;
+    Plan p = {.model = "test", .cluster = "many", .devices = devices, .ndevices = 16, .microbatches = 1, .schedule = "gpipe", .bucket = 1000,
+              .mesh = {2, 4, 1, 1, 2}, .outer = {[AXIS_dp] = 2}, .rule = rule, .nrule = sizeof rule / sizeof *rule};
+    char text[1024];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    plan_print(f, &p, b.g);
+    fclose(f);
+    assert_string_equal(text,
+        "plan test on many {\n  mesh pp = 2, dp = 2 * 2, cp = 1, ep = 1, tp = 2\n"
+        "  devices      = [[[15, 14], [13, 12], [11, 10], [9, 8]], [[7, 6], [5, 4], [3, 2], [1, 0]]]\n"
+        "  microbatches = 1\n  schedule     = \"gpipe\"\n  bucket       = 1 kB\n"
+        "  pad vocab to 128\n  split ffn, vocab by tp\n  split ffn in h[0..2].mlp by (dp.inner, tp)\n  keep ffn, vocab whole in h[2]\n"
+        "  shard optimizer by dp.outer\n  stage before h[2]\n  stage after h[2]\n  stage every 4 in h[2]\n"
+        "  recompute h[0..2].mlp attention\n  save h[2]\n}\n");
+    build_free(&b);
+}
+
 static void mesh_axes_have_names(void **state)
 {
     (void)state;
@@ -353,7 +393,7 @@ static void paths_match_at_or_under(void **state)
 static void rows_know_their_global_place(void **state)
 {
     (void)state;
-    Tensor t = {.rank = 3, .axis = {{2, 8, 2, true}, {3, 3, 0, false}, {4, 6, 2, false}}};
+    Tensor t = {.rank = 3, .axis = {{2, 8, 2, 2, 0}, {3, 3, 0, 0, 0}, {4, 6, 2, 0, 0}}};
     assert_int_equal(place_row(&t, 0, 0), (2 * 3 + 0) * 6 + 2);
     assert_int_equal(place_row(&t, 4, 0), (3 * 3 + 1) * 6 + 2);
     assert_int_equal(place_row(&t, 4, 1), (5 * 3 + 1) * 6 + 2);
@@ -372,6 +412,7 @@ int main(void)
         cmocka_unit_test(a_cluster_prints_in_the_language),
         cmocka_unit_test(a_broken_cluster_is_found),
         cmocka_unit_test(a_plan_prints_its_rules),
+        cmocka_unit_test(a_plan_prints_what_it_carries),
         cmocka_unit_test(mesh_axes_have_names),
         cmocka_unit_test(paths_match_at_or_under),
         cmocka_unit_test(rows_know_their_global_place),

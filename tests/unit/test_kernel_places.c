@@ -12,7 +12,7 @@
 #include "tests/ops/eval.h"
 #include "tests/unit/team.h"
 
-enum { MICRO = 3, PART = 2, BATCH = MICRO * PART };
+enum { MICRO = 3, RANKS = 2, PART = 2, BATCH = MICRO * RANKS * PART };
 
 /* ---- one op whose tensors are a micro-batch, or the whole batch ---- */
 
@@ -49,6 +49,15 @@ static void single_set(Single *s, const char *name, Attr a)
     s->spec.attr[op_attr_index(s->spec.kind, name)] = a;
 }
 
+/* The part of a rank in every micro-batch. */
+static void single_rank(Single *s, int64_t rank)
+{
+    for (uint32_t v = 0; v < s->g->nvalue; v++)
+        for (int i = 0; i < s->g->value[v].rank; i++)
+            if (s->e->program->tensor[v].axis[i].per_micro)
+                s->e->program->tensor[v].axis[i].origin = rank * PART;
+}
+
 /* Ready to run: tensors know that the batch axis is cut, if it is. */
 static void single_ready(Single *s, Isa isa, Team *team)
 {
@@ -59,8 +68,7 @@ static void single_ready(Single *s, Isa isa, Team *team)
     for (uint32_t v = 0; v < s->g->nvalue; v++)
         for (int i = 0; i < s->g->value[v].rank; i++)
             if (cut && same_dim(s->g->value[v].axis[i], s->batch)) {
-                s->e->program->tensor[v].axis[i].global = BATCH;
-                s->e->program->tensor[v].axis[i].micro = true;
+                s->e->program->tensor[v].axis[i] = (AxisPlace){.local = PART, .global = BATCH, .per_micro = RANKS * PART};
             }
 }
 
@@ -80,13 +88,13 @@ static ValueId out(const Single *s, int i)
     return s->g->op[0].out[i];
 }
 
-/* Element `first` + i of a tensor that the micro-batch shares with the whole one. */
-static void fill(Single *s, int64_t micro)
+/* Elements of the tensors' part number `part` of the batch. */
+static void fill(Single *s, int64_t part)
 {
     for (int a = 0; a < s->spec.narg; a++) {
         int64_t n = value_elements(s->g, arg(s, a));
         for (int64_t i = 0; i < n; i++)
-            eval_set(s->e, arg(s, a), i, philox4(3, (uint32_t)a, (uint64_t)(micro * n + i), 0).word[0] * 0x1p-32 + 0.25);
+            eval_set(s->e, arg(s, a), i, philox4(3, (uint32_t)a, (uint64_t)(part * n + i), 0).word[0] * 0x1p-32 + 0.25);
     }
 }
 
@@ -116,7 +124,7 @@ static Single make_attention(int64_t batch)
     return s;
 }
 
-/* Rows of the micro-batches, one after the other, are the rows of the whole batch. */
+/* Rows of the ranks in each micro-batch, one after the other, are the rows of the whole batch. */
 static void cut_equals_whole(MakeSingle make, Isa isa, Team *team)
 {
     Single whole = make(BATCH), part = make(PART);
@@ -125,18 +133,19 @@ static void cut_equals_whole(MakeSingle make, Isa isa, Team *team)
     fill(&whole, 0);
     eval_op(whole.e, (OpId){0});
     int64_t n = value_elements(part.g, out(&part, 0));
-    for (int64_t micro = 0; micro < MICRO; micro++) {
-        fill(&part, micro);
-        part.e->step.micro = micro;
+    for (int64_t at = 0; at < MICRO * RANKS; at++) {
+        fill(&part, at);
+        part.e->step.micro = at / RANKS;
+        single_rank(&part, at % RANKS);
         eval_op(part.e, (OpId){0});
         for (int64_t i = 0; i < n; i++)
-            assert_true(fabs(eval_get(part.e, out(&part, 0), i) - eval_get(whole.e, out(&whole, 0), micro * n + i)) < 1e-6);
+            assert_true(fabs(eval_get(part.e, out(&part, 0), i) - eval_get(whole.e, out(&whole, 0), at * n + i)) < 1e-6);
     }
     single_free(&whole);
     single_free(&part);
 }
 
-static void random_numbers_ignore_micro_batches(void **state)
+static void random_numbers_ignore_micro_batches_and_ranks(void **state)
 {
     for (Isa isa = ISA_REF; isa <= isa_best(); isa++) {
         cut_equals_whole(make_dropout, isa, *state);
@@ -185,8 +194,8 @@ static void means_of_micro_batches_add_up(void **state)
         single_out(&s, NULL, DT_f32, 0, axis);
         single_ready(&s, isa, *state);
         double sum = 0, want = 0;
-        for (int64_t micro = 0; micro < MICRO; micro++) {
-            fill(&s, micro);
+        for (int64_t at = 0; at < MICRO * RANKS; at++) {
+            fill(&s, at);
             eval_op(s.e, (OpId){0});
             sum += eval_get(s.e, out(&s, 0), 0);
             for (int64_t i = 0; i < PART * 5; i++)
@@ -366,7 +375,7 @@ static void d04_a_norm_that_is_not_finite_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_numbers_ignore_micro_batches),
+        cmocka_unit_test(random_numbers_ignore_micro_batches_and_ranks),
         cmocka_unit_test(dropout_drops_its_share),
         cmocka_unit_test(means_of_micro_batches_add_up),
         cmocka_unit_test(positions_start_at_the_origin),

@@ -103,9 +103,11 @@ static void open_subject(Subject *s, const Reference *r, const char *name, const
                     arena_printf(s->a, "-Ddtype=%s", dtype), "--with", with};
     Args args;
     Plan *plan;
+    Programs programs;
     assert_int_equal(args_read(s->a, PPLAN, (int)(sizeof argv / sizeof *argv), argv, &args), OK);
     assert_int_equal(load_model(&s->l, &args), OK);
-    assert_int_equal(load_plan(&s->l, false, NULL, &plan, &s->p), OK);
+    assert_int_equal(load_plan(&s->l, false, &plan, &programs), OK);
+    s->p = programs.rank[0];
     assert_int_equal(s->p->microbatches, microbatches);
     const char *tokens = write_tokens(s->a, r), *spec = arena_printf(s->a, "%s:u16", tokens);
     assert_int_equal(data_open(s->a, s->p, &spec, 1, 1, &s->data), OK);

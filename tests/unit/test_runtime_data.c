@@ -32,7 +32,7 @@ static TensorId add_tensor(World *w, const char *path, DType dtype, ValueRole ro
     int64_t bytes = dtype_bytes(dtype);
     for (int i = 0; i < rank; i++) {
         bool cut = role == ROLE_INPUT && i == 0;
-        t.axis[i] = (AxisPlace){.local = cut ? extent[i] / p->microbatches : extent[i], .global = extent[i], .micro = cut};
+        t.axis[i] = (AxisPlace){.local = cut ? extent[i] / p->microbatches : extent[i], .global = extent[i], .per_micro = cut ? extent[i] / p->microbatches : 0};
         bytes *= t.axis[i].local;
     }
     bool input = role == ROLE_INPUT;

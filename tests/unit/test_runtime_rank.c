@@ -102,6 +102,62 @@ static void steps_repeat(void **state)
     world_free(first);
 }
 
+/* ---- start values of parts ---- */
+
+enum { ROWS = 5, COLUMNS = 6, PART_ROWS = 2, PART_COLUMNS = 3 };
+
+/* A weight [5, 6], of which a rank holds [2, 3] from `row` and `column`: the sixth row is padding. */
+static Program *part_program(Arena *a, DType dtype, int64_t row, int64_t column)
+{
+    Program *p = program_new(a);
+    Tensor t = {.path = "w", .dtype = dtype, .rank = 2, .role = ROLE_WEIGHT};
+    t.axis[0] = (AxisPlace){.local = PART_ROWS, .global = ROWS, .origin = row, .pad = 1};
+    t.axis[1] = (AxisPlace){.local = PART_COLUMNS, .global = COLUMNS, .origin = column};
+    t.buffer = program_add_buffer(p, (Buffer){.name = "w", .cls = CLASS_weights, .bytes = BUFFER_ALIGN, .slots = 1, .first = -1, .last = -1});
+    State s = {.path = "w", .weight = program_add_tensor(p, t), .master = NO_TENSOR, .gradient = NO_TENSOR,
+               .moment = {NO_TENSOR, NO_TENSOR}, .init = {.kind = INIT_normal, .a = 1}};
+    PUSH(a, p->state, p->nstate, s);
+    p->precision.compute = dtype;
+    p->map_bytes[PART_PRIVATE] = BUFFER_ALIGN;
+    p->threads = 1;
+    return p;
+}
+
+static void part_starts_as_the_whole(DType dtype, int64_t row, int64_t column)
+{
+    Arena *a = arena_new("part");
+    Program *p = part_program(a, dtype, row, column);
+    const State *s = p->state;
+    Rank r;
+    double whole[ROWS * COLUMNS];
+    float whole32[ROWS * COLUMNS];
+    init_fill_f64(&s->init, s->path, 9, 0, ROWS * COLUMNS, whole);
+    init_fill_f32(&s->init, s->path, 9, 0, ROWS * COLUMNS, whole32);
+    assert_int_equal(rank_open(&r, a, p, isa_best()), OK);
+    memset(rank_at(&r, s->weight, 0, 0), 0x7f, (size_t)tensor_bytes(&p->tensor[0]));
+    rank_init(&r, 9);
+    for (int64_t i = 0; i < PART_ROWS; i++)
+        for (int64_t j = 0; j < PART_COLUMNS; j++) {
+            int64_t at = (row + i) * COLUMNS + column + j, here = i * PART_COLUMNS + j;
+            const void *data = rank_at(&r, s->weight, 0, 0);
+            double got = dtype == DT_f64 ? ((const double *)data)[here] : (double)((const float *)data)[here];
+            double want = row + i >= ROWS ? 0 : dtype == DT_f64 ? whole[at] : (double)whole32[at];
+            assert_true(got == want);
+        }
+    rank_close(&r);
+    arena_free(a);
+}
+
+static void parts_start_as_the_whole(void **state)
+{
+    (void)state;
+    for (int64_t row = 0; row < ROWS; row += PART_ROWS)
+        for (int64_t column = 0; column < COLUMNS; column += PART_COLUMNS) {
+            part_starts_as_the_whole(DT_f64, row, column);
+            part_starts_as_the_whole(DT_f32, row, column);
+        }
+}
+
 /* Linear warm-up, then cosine or linear decay, ending at min_lr (BUG-CASES L07). */
 static void L07_learning_rates(void **state)
 {
@@ -139,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(D04_a_step_that_is_not_finite_changes_nothing),
         cmocka_unit_test(steps_repeat),
+        cmocka_unit_test(parts_start_as_the_whole),
         cmocka_unit_test(L07_learning_rates),
         cmocka_unit_test(settings),
     };

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Measures the collectives of `prun` against Open MPI in one run, and prints the tables.
+
+    comm.py --ours build/release/bench/bench_comm --mpi build/release/bench/peer_mpi
+
+The two programs take turns. Ratios are of figures of the same turn, so that a change
+of clock, a neighbour or a move of a virtual processor meets both; medians are over
+the turns. Fails where a figure is below its bar. README.md says how to
+read the table.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from compare import machine_busy
+
+KIB, MIB = 1 << 10, 1 << 20
+LIMIT_BAR, LIMIT_GOAL = 0.70, 0.80          # of the speed of a copy: 2 ranks, 1 MiB and up
+RATIO_FROM = {2: KIB, 4: 256 * KIB}         # ranks: bytes from which prun must not be the slower one
+LARGE_GOAL = 4.0                            # times Open MPI, 2 ranks, 64 MiB, all_reduce
+SMALL_GOAL = 12.0                           # us, 4 ranks, 8 bytes, all_reduce
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "16000000000", "MALLOC_TOP_PAD_": "268435456"}
+
+
+def mpirun(args, ranks):
+    """The peer at its best: pinned where cores suffice, yielding where not, and an allocator that keeps its memory."""
+    bind = ["--bind-to", "core"] if ranks <= os.cpu_count() else ["--bind-to", "core:overload-allowed", "--oversubscribe"]
+    passed = [word for name in ALLOCATOR for word in ("-x", name)]
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", *root, "-np", str(ranks), *bind, *passed, args.mpi, str(args.most)]
+
+
+def output_of(command):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "OMPI_"))}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**environment, **ALLOCATOR})
+    if done.returncode != 0:
+        sys.exit("comm: %s failed with status %d" % (" ".join(command), done.returncode))
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def measure(args):
+    """A list of turns, each {(who, ranks, op, bytes): microseconds}."""
+    turns = []
+    for turn in range(args.rounds):
+        figures = {}
+        for ranks in args.ranks:
+            ours = [args.ours, "--ranks", str(ranks), "--most", str(args.most)] + (["--copy"] if ranks == 2 else [])
+            commands = [ours, mpirun(args, ranks)]
+            for command in commands if turn % 2 == 0 else commands[::-1]:
+                figures.update({(r["who"], r["ranks"], r["op"], r["bytes"]): r["us"] for r in output_of(command)})
+        turns.append(figures)
+    return turns
+
+
+def moved_and_touched(op, ranks, size):
+    """Bytes all ranks together read and write, and bytes of the buffers they do it in."""
+    return {"all_reduce": (2 * ranks * size, ranks * size),
+            "all_gather": (2 * (ranks - 1) * size, ranks * size),
+            "reduce_scatter": ((ranks + 1) * size, (ranks + 1) * size),
+            "exchange": (2 * ranks * size, 2 * ranks * size)}[op]
+
+
+def copy_rate(figures, kind, touched):
+    """Bytes a microsecond that two threads read and write, copying within so many bytes; NaN where not measured."""
+    rates = sorted((2 * size, 2 * size / us) for (_, _, op, size), us in figures.items() if op == kind)
+    if not rates or touched < rates[0][0]:
+        return math.nan
+    for (small, slow), (large, fast) in zip(rates, rates[1:]):
+        if touched <= large:
+            at = math.log(touched / small) / math.log(large / small)
+            return slow ** (1 - at) * fast ** at
+    return rates[-1][1]
+
+
+def size_text(size):
+    return "%d MiB" % (size // MIB) if size >= MIB else "%d KiB" % (size // KIB) if size >= KIB else "%d B" % size
+
+
+def row(turns, key, failed, missed):
+    _, ranks, op, size = key
+    peer = ("mpi", ranks, op, size)
+    moved, touched = moved_and_touched(op, ranks, size)
+
+    def middle(figure):
+        return statistics.median(figure(turn) for turn in turns)
+
+    ours, theirs, ratio = middle(lambda t: t[key]), middle(lambda t: t[peer]), middle(lambda t: t[peer] / t[key])
+    fetch, copy = (middle(lambda t: moved / copy_rate(t, kind, touched) / t[key]) for kind in ("fetch", "copy"))
+    what = "%s of %s, %d ranks" % (op, size_text(size), ranks)
+    if size >= RATIO_FROM.get(ranks, math.inf) and ratio < 1.0:
+        failed.append("%s: %.2f times Open MPI" % (what, ratio))
+    if ranks == 2 and size >= MIB and fetch < LIMIT_BAR:
+        failed.append("%s: %.0f %% of a copy" % (what, 100 * fetch))
+    elif ranks == 2 and size >= MIB and fetch < LIMIT_GOAL:
+        missed.append("%s: %.0f %% of a copy, goal %.0f %%" % (what, 100 * fetch, 100 * LIMIT_GOAL))
+    if (ranks, op, size) == (2, "all_reduce", 64 * MIB) and ratio < LARGE_GOAL:
+        missed.append("%s: %.2f times Open MPI, goal %.0f" % (what, ratio, LARGE_GOAL))
+    if (ranks, op, size) == (4, "all_reduce", 8) and ours > SMALL_GOAL:
+        missed.append("%s: %.1f us, goal %.0f us" % (what, ours, SMALL_GOAL))
+    percent = ["%5.0f %%" % (100 * x) if x == x else "       " for x in (fetch, copy)]
+    print("%5d  %-14s %8s | %10.2f %10.2f | %7.2fx | %s %s" % (ranks, op, size_text(size), ours, theirs, ratio, *percent))
+
+
+def table(turns, others):
+    failed, missed = [], []
+    print("\nCollectives of ranks on one machine, f32, microseconds (peer: Open MPI)")
+    print("%5s  %-14s %8s | %10s %10s | %8s | %7s %7s" % ("ranks", "operation", "size", "prun", "Open MPI", "ratio", "fetch", "copy"))
+    for key in turns[0]:
+        if key[0] == "prun" and key[2] not in ("copy", "fetch"):
+            row(turns, key, failed, missed)
+    print("ratio: speed of prun over Open MPI.  fetch, copy: its speed over that of two threads which copy as many bytes")
+    print("from the other's buffer, or from their own")
+    if others > 0.1:
+        print("warning: %.1f processors were kept busy by other programs; take the figures as preliminary" % others)
+    for text in missed:
+        print("goal missed: " + text)
+    for text in failed:
+        print("bar missed: " + text)
+    print("comm: " + ("FAILED" if failed else "every bar is reached"))
+    return 1 if failed else 0
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--ours", required=True)
+    p.add_argument("--mpi", required=True)
+    p.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--most", type=int, default=64 * MIB, help="bytes of the largest message")
+    args = p.parse_args()
+    start, busy = time.monotonic(), machine_busy()
+    used = sum(os.times()[2:4])
+    turns = measure(args)
+    others = (machine_busy() - busy - (sum(os.times()[2:4]) - used)) / (time.monotonic() - start)
+    return table(turns, others)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+/* Show: plans, and the programs of their ranks. */
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/show.h"
+
+/* ---- facts of a plan ---- */
+
+/* "dp = 2, tp = 2" */
+static const char *mesh_text(Arena *a, const Plan *p)
+{
+    Text t = text_new(a);
+    for (int x = 0; x < MESH_AXES; x++) {
+        if (p->mesh[x] == 1)
+            continue;
+        text_add(&t, "%s%s = ", t.n ? ", " : "", mesh_axis_name((MeshAxis)x));
+        if (p->outer[x])
+            text_add(&t, "%lld * %lld", (long long)p->outer[x], (long long)(p->mesh[x] / p->outer[x]));
+        else
+            text_add(&t, "%lld", (long long)p->mesh[x]);
+    }
+    return t.s;
+}
+
+/* "0..3, 6": the numbers below n that are in the set. */
+static const char *numbers_text(Arena *a, const bool *in, uint32_t n)
+{
+    Text t = text_new(a);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && in[end] == in[i]; end++)
+            ;
+        if (!in[i])
+            continue;
+        text_add(&t, end - i > 1 ? "%s%u..%u" : "%s%u", t.n ? ", " : "", i, end - 1);
+    }
+    return t.s;
+}
+
+static void show_mesh(const Report *r, Table *t, const Cluster *cl, const Plan *plan)
+{
+    bool *idle = NEWN(r->arena, bool, cl->ndevices);
+    for (uint32_t i = 0; i < cl->ndevices; i++)
+        idle[i] = true;
+    for (uint32_t i = 0; i < plan->ndevices; i++)
+        idle[plan->devices[i]] = false;
+    if (plan->ndevices > 1)
+        table_line(r, t, "mesh", arena_printf(r->arena, "%s on %u of %u devices", mesh_text(r->arena, plan), plan->ndevices, cl->ndevices));
+    if (plan->ndevices < cl->ndevices)
+        table_line(r, t, "idle", arena_printf(r->arena, "device%s %s of %s", cl->ndevices - plan->ndevices > 1 ? "s" : "",
+                   numbers_text(r->arena, idle, cl->ndevices), cl->name));
+    for (int x = 0; x < MESH_AXES; x++)
+        table_fact(r, t, mesh_axis_name((MeshAxis)x), CELL_NUMBER(plan->mesh[x]));
+    table_fact(r, t, "devices", CELL_NUMBER(plan->ndevices));
+    table_fact(r, t, "idle", CELL_NUMBER(cl->ndevices - plan->ndevices));
+}
+
+static void plan_facts(const Report *r, Table *t, const Graph *g, const Cluster *cl, const Plan *plan, const Program *p)
+{
+    table_fact(r, t, "model", CELL_TEXT(g->name));
+    table_fact(r, t, "parameters", CELL_NUMBER(graph_parameters(g)));
+    table_fact(r, t, "cluster", CELL_TEXT(cl->name));
+    table_fact(r, t, "device", CELL_TEXT(cl->device[cl->kind[plan->devices[p->rank]]].name));
+    table_fact(r, t, "microbatches", CELL_NUMBER(plan->microbatches));
+    table_fact(r, t, "microbatches_why", CELL_TEXT(plan->why_microbatches));
+    table_fact(r, t, "map_bytes", CELL_NUMBER(program_map_bytes(p)));
+    table_fact(r, t, "memory_bytes", CELL_NUMBER(p->memory));
+    table_fact(r, t, "reserve_bytes", CELL_NUMBER(p->reserve));
+    table_fact(r, t, "fullest_rank", CELL_NUMBER(p->rank));
+}
+
+/* "2 of 4 samples, 2 on each of dp = 2" */
+static const char *micro_text(Arena *a, const Plan *plan, const Program *p)
+{
+    int64_t samples = p->batch / plan->microbatches, dp = plan->mesh[AXIS_dp];
+    const char *each = dp > 1 ? arena_printf(a, ", %lld on each of dp = %lld", (long long)(samples / dp), (long long)dp) : "";
+    return arena_printf(a, "%lld of %lld sample%s%s: %s", (long long)plan->microbatches, (long long)samples, samples == 1 ? "" : "s", each,
+                        plan->why_microbatches);
+}
+
+void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, const Programs *programs)
+{
+    const Program *p = programs->rank[programs->fullest];
+    Table *t = report_lines(r, "plan");
+    Arena *a = r->arena;
+    const Device *d = &cl->device[cl->kind[plan->devices[p->rank]]];
+    table_line(r, t, "model", arena_printf(a, "%s, %s parameters", g->name, text_count(a, graph_parameters(g))));
+    table_line(r, t, "device", arena_printf(a, "%s of %s%s%s", d->name, cl->name, d->doc ? ", " : "", d->doc ? d->doc : ""));
+    plan_facts(r, t, g, cl, plan, p);
+    show_mesh(r, t, cl, plan);
+    table_line(r, t, "micro-batches", micro_text(a, plan, p));
+    show_flops(r, t, g);
+    table_line(r, t, "memory", arena_printf(a, "%s of %s less %s reserved%s", text_bytes(a, program_map_bytes(p)), text_bytes(a, p->memory),
+               text_bytes(a, p->reserve), p->nranks > 1 ? arena_printf(a, ", on rank %u, the fullest", p->rank) : ""));
+    table_line(r, t, "time", "not predicted in this version");
+}
+
+/* ---- memory ---- */
+
+void show_memory(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"class", "memory", SHOW_TEXT}, {"buffers", "buffers", SHOW_COUNT}, {"bytes", "bytes", SHOW_OFFSET},
+                                     {"size", "", SHOW_TEXT}};
+    Table *t = report_table(r, "memory", columns, 4);
+    int64_t total = 0;
+    for (int c = 0; c < CLASSES; c++) {
+        int64_t bytes = 0, n = 0;
+        for (uint32_t i = 0; i < p->nbuffer; i++)
+            if ((int)p->buffer[i].cls == c) {
+                bytes += p->buffer[i].bytes * p->buffer[i].slots;
+                n++;
+            }
+        total += bytes;
+        Cell row[] = {CELL_TEXT(buffer_class_text((BufferClass)c)), CELL_NUMBER(n), CELL_NUMBER(bytes), CELL_TEXT(text_bytes(r->arena, bytes))};
+        if (n)
+            table_row(r, t, row);
+    }
+    Cell saved[] = {CELL_TEXT("shared by lifetime"), CELL_NUMBER(0), CELL_NUMBER(program_map_bytes(p) - total),
+                    CELL_TEXT(text_bytes(r->arena, program_map_bytes(p) - total))};
+    table_row(r, t, saved);
+    Cell map[] = {CELL_TEXT("map"), CELL_NUMBER(p->nbuffer), CELL_NUMBER(program_map_bytes(p)),
+                  CELL_TEXT(text_bytes(r->arena, program_map_bytes(p)))};
+    table_row(r, t, map);
+}
+
+void show_ledger(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"buffer", "buffer", SHOW_TEXT}, {"class", "class", SHOW_TEXT},
+                                     {"bytes", "bytes", SHOW_OFFSET}, {"slots", "slots", SHOW_OFFSET},
+                                     {"first", "first", SHOW_OFFSET}, {"last", "last", SHOW_OFFSET},
+                                     {"offset", "offset", SHOW_OFFSET}, {"part", "of part", SHOW_TEXT}};
+    bool parts = p->map_bytes[PART_SHARED] > 0;
+    Table *t = report_table(r, "ledger", columns, parts ? 8 : 7);
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        const Buffer *b = &p->buffer[i];
+        bool always = b->first < 0;
+        Cell row[] = {CELL_TEXT(b->name), CELL_TEXT(buffer_class_text(b->cls)), CELL_NUMBER(b->bytes), CELL_NUMBER(b->slots),
+                      always ? CELL_TEXT("always") : CELL_NUMBER(b->first),
+                      always ? CELL_TEXT("always") : CELL_NUMBER(b->last), CELL_NUMBER(b->offset),
+                      CELL_TEXT(b->part == PART_SHARED ? "shared" : "private")};
+        table_row(r, t, row);
+    }
+}
+
+void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p)
+{
+    fprintf(f, p->nranks > 1 ? "\n# memory of rank %u, the fullest, bytes\n" : "\n# memory, bytes\n", p->rank);
+    int64_t by_class[CLASSES] = {0};
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        by_class[p->buffer[i].cls] += p->buffer[i].bytes * p->buffer[i].slots;
+    for (int c = 0; c < CLASSES; c++)
+        if (by_class[c])
+            fprintf(f, "#   %-20s %15s\n", buffer_class_text((BufferClass)c), text_count(a, by_class[c]));
+    fprintf(f, "#   %-20s %15s  after sharing by lifetime\n", "map", text_count(a, program_map_bytes(p)));
+    fprintf(f, "#\n# parameters  %s\n# FLOPs a step  %s (mfu), %s (mfu-causal)\n", text_count(a, graph_parameters(g)),
+            text_si(a, p->model_flops, "FLOP"), text_si(a, p->model_flops_causal, "FLOP"));
+}
+
+/* The first rank that was lowered for this one: of its stage, on its kind of device. */
+static uint32_t stands_for(const Cluster *cl, const Plan *plan, const Programs *programs, uint32_t rank)
+{
+    uint32_t stage = plan->ndevices / (uint32_t)plan->mesh[AXIS_pp], r = rank / stage * stage;
+    while (!programs->rank[r] || cl->kind[plan->devices[r]] != cl->kind[plan->devices[rank]])
+        r++;
+    return r;
+}
+
+static int64_t class_bytes(const Program *p, BufferClass c)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        bytes += p->buffer[i].cls == c ? p->buffer[i].bytes * p->buffer[i].slots : 0;
+    return bytes;
+}
+
+void show_ranks(Report *r, const Cluster *cl, const Plan *plan, const Programs *programs)
+{
+    static const Column columns[] = {{"ranks", "ranks", SHOW_TEXT}, {"device", "device", SHOW_TEXT}, {"weights", "weights", SHOW_BYTES},
+        {"master", "master", SHOW_BYTES}, {"gradients", "gradients", SHOW_BYTES}, {"moments", "moments", SHOW_BYTES}, {"inputs", "inputs", SHOW_BYTES},
+        {"saved", "saved", SHOW_BYTES}, {"working", "working", SHOW_BYTES}, {"workspace", "workspace", SHOW_BYTES},
+        {"scalars", "scalars", SHOW_BYTES}, {"map", "map", SHOW_BYTES}, {"left", "left", SHOW_BYTES}};
+    enum { BEFORE = 2, AFTER = 2 };
+    Table *t = report_table(r, "ranks", columns, BEFORE + CLASSES + AFTER);
+    for (uint32_t i = 0; i < programs->n; i++) {
+        const Program *p = programs->rank[i];
+        if (!p)
+            continue;
+        bool *alike = NEWN(r->arena, bool, programs->n);
+        for (uint32_t k = 0; k < programs->n; k++)
+            alike[k] = stands_for(cl, plan, programs, k) == i;
+        Cell row[BEFORE + CLASSES + AFTER] = {CELL_TEXT(numbers_text(r->arena, alike, programs->n)), CELL_TEXT(cl->device[cl->kind[plan->devices[i]]].name)};
+        for (int c = 0; c < CLASSES; c++)
+            row[BEFORE + c] = CELL_NUMBER(class_bytes(p, (BufferClass)c));
+        row[BEFORE + CLASSES] = CELL_NUMBER(program_map_bytes(p));
+        row[BEFORE + CLASSES + 1] = CELL_NUMBER(-program_excess(p));
+        table_row(r, t, row);
+    }
+}
+
+/* ---- the order of a step ---- */
+
+static const char *proc_text(ProcKind kind)
+{
+    static const char *const text[] = {
+#define X(name) #name,
+        PROC_LIST(X)
+#undef X
+    };
+    return text[kind];
+}
+
+/* Those it communicates with, the rank itself included. */
+static const char *group_text(Arena *a, const Program *p, const Instr *in)
+{
+    if (!(op_info[in->op].flags & OPF_COMM))
+        return "";
+    Text t = text_new(a);
+    const RankGroup *g = &p->group[in->group];
+    for (uint32_t i = 0; i < g->n; i++)
+        text_add(&t, "%s%u", i ? ", " : "", g->rank[i]);
+    return t.s;
+}
+
+static void show_calls(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"call", "call", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"micro", "micro-batch", SHOW_OFFSET},
+                                     {"slot", "slot", SHOW_OFFSET}, {"first", "from", SHOW_OFFSET}, {"end", "before", SHOW_OFFSET}};
+    Table *t = report_table(r, "calls", columns, 6);
+    for (uint32_t i = 0; i < p->ncall; i++) {
+        const Proc *proc = &p->proc[p->call[i].proc];
+        Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(proc->kind)), CELL_NUMBER(p->call[i].micro), CELL_NUMBER(p->call[i].slot),
+                      CELL_NUMBER(proc->first), CELL_NUMBER(proc->end)};
+        table_row(r, t, row);
+    }
+}
+
+void show_timeline(Report *r, const Program *p)
+{
+    static const Column columns[] = {{"instruction", "instruction", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"op", "op", SHOW_TEXT},
+                                     {"path", "of", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS}, {"bytes", "bytes", SHOW_BYTES},
+                                     {"ranks", "ranks", SHOW_TEXT}};
+    show_calls(r, p);
+    Table *t = report_table(r, "instructions", columns, 7);
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
+            const Instr *in = &p->instr[i];
+            Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(p->proc[k].kind)), CELL_TEXT(op_info[in->op].name), CELL_TEXT(in->path),
+                          CELL_NUMBER(in->flops), CELL_NUMBER(in->bytes), CELL_TEXT(group_text(r->arena, p, in))};
+            table_row(r, t, row);
+        }
+}

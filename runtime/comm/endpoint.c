@@ -1,0 +1,94 @@
+/* A rank's end of a world, its groups, and the table. */
+#include "runtime/comm/world.h"
+
+#include <assert.h>
+#include <unistd.h>
+
+/* Of the last level; virtual machines may report the sum of all sockets' caches. */
+static int64_t cache_bytes(void)
+{
+    enum { USUAL = 32 << 20 };
+    int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 && bytes < USUAL ? bytes : USUAL;
+}
+
+Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
+{
+    const Header *h = w->header;
+    assert(rank >= 0 && rank < h->nrank && w->shared);
+    CpuEndpoint *e = NEW(a, CpuEndpoint);
+    *e = (CpuEndpoint){
+        .base = {.comm = &comm_cpu, .rank = rank, .nrank = h->nrank},
+        .world = w, .team = team, .isa = isa, .timeout = 10,
+        .spins = spins_for(h->nrank, h->cores), .cache = cache_bytes(),
+        .sent = NEWN(a, uint32_t, h->nrank), .received = NEWN(a, uint32_t, h->nrank), .lent = NEWN(a, uint32_t, h->nrank),
+    };
+    return &e->base;
+}
+
+/* The memory is the arena's and the world's. */
+static void cpu_close(Endpoint *end)
+{
+    end->comm = NULL;
+}
+
+void endpoint_progress(Endpoint *end, int64_t instr)
+{
+    Progress *p = world_progress(((CpuEndpoint *)end)->world, end->rank);
+    atomic_store_explicit(&p->instr, instr, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->begun, 1, memory_order_relaxed);
+}
+
+void endpoint_timeout(Endpoint *end, double seconds)
+{
+    ((CpuEndpoint *)end)->timeout = seconds;
+}
+
+int64_t endpoint_offset(const CpuEndpoint *e, const void *buffer, int64_t bytes)
+{
+    const Header *h = e->world->header;
+    int64_t at = (const char *)buffer - (const char *)world_part(e->world, e->base.rank);
+    assert(at >= 0 && bytes <= h->part_bytes[e->base.rank] - at && "what peers read and write lies in the rank's shared part");
+    return at;
+}
+
+static CommGroup *cpu_group(Endpoint *end, Arena *a, uint32_t id, const int *rank, int n)
+{
+    const CpuEndpoint *e = (CpuEndpoint *)end;
+    CpuGroup *g = NEW(a, CpuGroup);
+    int *member = NEWN(a, int, n), me = -1;
+    g->arrival = NEWN(a, Arrival *, n);
+    for (int i = 0; i < n; i++) {
+        assert(rank[i] >= 0 && rank[i] < end->nrank && (i == 0 || rank[i - 1] < rank[i]));
+        member[i] = rank[i];
+        me = rank[i] == end->rank ? i : me;
+        g->arrival[i] = world_arrival(e->world, id, rank[i]);
+    }
+    assert(me >= 0 && "a rank makes the groups it is in");
+    assert(!flag_reached(&g->arrival[me]->half[1].flag, 1) && "a rank makes a group once");
+    g->base = (CommGroup){.end = end, .id = id, .n = n, .me = me, .rank = member};
+    return &g->base;
+}
+
+void comm_part(int64_t count, int i, int n, int64_t *first, int64_t *end)
+{
+    int64_t size = (count + n - 1) / n, a = i * size, b = a + size;
+    *first = a < count ? a : count;
+    *end = b < count ? b : count;
+}
+
+const Comm comm_cpu = {
+    .name = "cpu",
+    .group = cpu_group,
+    .barrier = cpu_barrier,
+    .all_reduce = cpu_all_reduce,
+    .reduce = cpu_reduce,
+    .broadcast = cpu_broadcast,
+    .reduce_scatter = cpu_reduce_scatter,
+    .all_gather = cpu_all_gather,
+    .all_to_all = cpu_all_to_all,
+    .send = cpu_send,
+    .recv = cpu_recv,
+    .flush = cpu_flush,
+    .close = cpu_close,
+};

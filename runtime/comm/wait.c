@@ -1,0 +1,212 @@
+/* Waiting: a short spin, then yielding the processor, then sleep in the kernel; a
+ * rank that others wait for in vain is found and blamed.
+ *
+ * With a core for each rank a long spin is the fastest.  With fewer cores a spinning
+ * rank holds the one that its peer needs, so it yields almost at once; the kernel's
+ * sleep and wake cost more than a peer's turn, and are for long waits. */
+#include "runtime/comm/world.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPINS = 2000, POLITE_SPINS = 20, YIELDS = 1000 };
+#define YIELD_SECONDS 1e-3
+
+/* How long a sleeper goes without a look at the abort flag and at the rank it waits for. */
+static const struct timespec nap = {.tv_nsec = 50000000};
+
+/* The most that goes by between two looks while this process runs, in seconds: when a
+ * whole job was stopped and goes on, nobody was slow. */
+static const double longest_nap = 1;
+
+/* The rank at the end of the chain of who waits for whom, how much it had begun when it
+ * was first seen there, and for how many seconds it has been. */
+typedef struct Suspect { int rank; long long begun; double looked, waited; } Suspect;
+
+static void pause_once(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool running(const World *w)
+{
+    return atomic_load_explicit(&w->header->blamed, memory_order_acquire) < 0;
+}
+
+void flag_raise(Flag *f, uint32_t value)
+{
+    /* The value is written before `sleepers` is read, and a sleeper adds itself
+     * before it reads the value: one of the two sees the other. */
+    atomic_store(&f->value, value);
+    if (atomic_load(&f->sleepers) > 0)
+        syscall(SYS_futex, &f->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- who is to blame ---- */
+
+/* Follow the chain from `rank`; in a circle, some rank of it. */
+static int last_waited_for(const World *w, int rank)
+{
+    for (int i = 0; i < w->header->nrank; i++) {
+        int next = atomic_load(&world_progress(w, rank)->waits_for);
+        if (next < 0)
+            break;
+        rank = next;
+    }
+    return rank;
+}
+
+static bool is_stuck(const CpuEndpoint *e, int waited_for, Suspect *s)
+{
+    int rank = last_waited_for(e->world, waited_for);
+    long long begun = atomic_load(&world_progress(e->world, rank)->begun);
+    double now = seconds(), gone = now - s->looked;
+    if (rank != s->rank || begun != s->begun)
+        *s = (Suspect){.rank = rank, .begun = begun};
+    else
+        s->waited += gone < longest_nap ? gone : longest_nap;
+    s->looked = now;
+    return s->waited >= e->timeout;
+}
+
+static void blame(const CpuEndpoint *e, const Suspect *s)
+{
+    char why[100];
+    if (atomic_load(&world_progress(e->world, s->rank)->waits_for) >= 0)
+        snprintf(why, sizeof why, "waits for ranks that wait for it, since %.1f s", s->waited);
+    else
+        snprintf(why, sizeof why, "made no progress for %.1f s while others waited for it", s->waited);
+    world_abort(e->world, s->rank, why);
+}
+
+/* ---- waiting ---- */
+
+/* Whether the wait is over, and how. */
+static bool over(const CpuEndpoint *e, const Awaited *a, Status *s)
+{
+    *s = flag_reached(a->flag, a->value) ? OK : ERR_COMM;
+    return *s == OK || !running(e->world);
+}
+
+static Status sleep_until(CpuEndpoint *e, const Awaited *a)
+{
+    Suspect suspect = {.rank = -1};
+    Status s;
+    for (;;) {
+        atomic_fetch_add(&a->flag->sleepers, 1);
+        uint32_t seen = atomic_load(&a->flag->value);
+        if ((int32_t)(seen - a->value) < 0 && running(e->world))
+            syscall(SYS_futex, &a->flag->value, FUTEX_WAIT, seen, &nap, NULL, 0);
+        atomic_fetch_sub(&a->flag->sleepers, 1);
+        if (over(e, a, &s))
+            return s;
+        if (is_stuck(e, a->rank, &suspect))
+            blame(e, &suspect);
+    }
+}
+
+/* Other programs may make a single turn of theirs last milliseconds, so time counts too. */
+static Status yield_until(CpuEndpoint *e, const Awaited *a)
+{
+    double end = seconds() + YIELD_SECONDS;
+    Status s;
+    for (int i = 1; i <= YIELDS; i++) {
+        if (over(e, a, &s))
+            return s;
+        if (i % 16 == 0 && seconds() > end)
+            break;
+        sched_yield();
+    }
+    return sleep_until(e, a);
+}
+
+Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
+{
+    Status s;
+    for (int i = 0; i < e->spins; i++) {
+        if (over(e, a, &s))
+            return s;
+        pause_once();
+    }
+    Progress *mine = world_progress(e->world, e->base.rank);
+    atomic_store_explicit(&mine->kind, a->kind, memory_order_relaxed);
+    atomic_store_explicit(&mine->group, a->group, memory_order_relaxed);
+    atomic_store_explicit(&mine->waits_for, a->rank, memory_order_release);
+    s = yield_until(e, a);
+    if (s == OK)                      /* else it stays, for the message of whoever ends the run */
+        atomic_store_explicit(&mine->waits_for, -1, memory_order_release);
+    return s;
+}
+
+int spins_for(int nrank, int cores)
+{
+    return nrank <= cores ? SPINS : POLITE_SPINS;
+}
+
+/* ---- the end of a run ---- */
+
+static const char *const wait_text[] = {
+#define X(name, text) text,
+    WAIT_LIST(X)
+#undef X
+};
+
+static void print_instr(const Progress *p)
+{
+    long long instr = atomic_load(&p->instr);
+    if (instr >= 0)
+        fprintf(stderr, ", at instruction %lld", instr);
+}
+
+static void print_waiting(const World *w, int rank)
+{
+    const Progress *p = world_progress(w, rank);
+    int waits_for = atomic_load(&p->waits_for), kind = atomic_load(&p->kind);
+    if (waits_for < 0)
+        return;
+    fprintf(stderr, "note: rank %d", rank);
+    print_instr(p);
+    fprintf(stderr, ", waits for rank %d in %s", waits_for, wait_text[kind]);
+    if (kind != WAIT_send && kind != WAIT_recv)
+        fprintf(stderr, " of group %u", atomic_load(&p->group));
+    fputc('\n', stderr);
+}
+
+void world_abort(World *w, int rank, const char *why)
+{
+    Header *h = w->header;
+    int nobody = -1;
+    assert(rank >= 0 && rank < h->nrank);
+    if (!atomic_compare_exchange_strong(&h->blamed, &nobody, rank))
+        return;
+    fprintf(stderr, "error: rank %d %s", rank, why);
+    print_instr(world_progress(w, rank));
+    fputc('\n', stderr);
+    for (int i = 0; i < h->nrank; i++)
+        print_waiting(w, i);
+}
+
+int world_aborted(const World *w)
+{
+    return atomic_load(&w->header->blamed);
+}
+
+int64_t world_instr(const World *w, int rank)
+{
+    return atomic_load(&world_progress(w, rank)->instr);
+}

@@ -1,0 +1,158 @@
+#ifndef RUNTIME_COMM_WORLD_H
+#define RUNTIME_COMM_WORLD_H
+/* The shared memory of a world, private to this folder.
+ *
+ * The control file is a Header, then one Progress a rank, then Arrivals [group][rank],
+ * then Channels [source][destination].  The shared file is the ranks' parts.  Both
+ * are mapped at different addresses in different processes, so nothing in them is
+ * an address: buffers are offsets into their owner's part. */
+#include <stdatomic.h>
+
+#include "runtime/comm/comm.h"
+
+enum { LINE = 64 };
+
+/* A word that one rank advances and others wait for.  Values only grow, modulo 2^32. */
+typedef struct Flag {
+    atomic_uint value;                /* futex word */
+    atomic_uint sleepers;             /* ranks in futex_wait, or about to be */
+} Flag;
+
+typedef struct Header {
+    uint64_t magic;
+    int32_t  nrank, cores;            /* cores: processors the launcher may use */
+    uint32_t ngroup;
+    int64_t  control_bytes, shared_bytes;
+    int64_t  part[WORLD_RANKS + 1];   /* offset of each rank's part; the end of the last */
+    int64_t  part_bytes[WORLD_RANKS];
+    _Alignas(LINE) atomic_int blamed; /* the rank that ended the run; -1: it goes on.  Every wait looks at it */
+} Header;
+
+#define WAIT_LIST(X)                                                       \
+    X(nothing,        "nothing")                                           \
+    X(barrier,        "barrier")        X(all_reduce,     "all-reduce")     \
+    X(reduce,         "reduce")         X(broadcast,      "broadcast")      \
+    X(reduce_scatter, "reduce-scatter") X(all_gather,     "all-gather")     \
+    X(all_to_all,     "all-to-all")                                        \
+    X(send,           "send")           X(recv,           "receive")
+typedef enum WaitKind {
+#define X(name, text) WAIT_##name,
+    WAIT_LIST(X)
+#undef X
+} WaitKind;
+
+/* What a rank does, for messages and for finding who is stuck. */
+typedef struct Progress {
+    _Alignas(LINE) atomic_llong instr;               /* begun last; -1: none */
+    atomic_llong begun;               /* how many */
+    atomic_int   waits_for;           /* a rank; -1: none, or only just */
+    atomic_int   kind;                /* WaitKind */
+    atomic_uint  group;
+} Progress;
+
+/* What a member says when it arrives at the seq-th meeting of its group.  It writes
+ * the half of that parity, then the flag.  It cannot come to write this half again
+ * before all members arrived at the meeting in between, so after reading this one. */
+typedef struct Half {
+    _Alignas(LINE) Flag flag;         /* number of the meeting */
+    uint32_t signature, root;         /* what is called, and how: the same at all members */
+    int64_t  count;
+    int64_t  send, recv;              /* offsets in the rank's part; -1: none */
+    unsigned char data[COMM_SMALL];   /* a small send itself */
+} Half;
+
+typedef struct Arrival { Half half[2]; } Arrival;
+
+/* One message on its way. */
+typedef struct Letter {
+    _Alignas(LINE) Flag flag;         /* number of the message, from 1 */
+    int64_t bytes, at;                /* offset in the sender's part */
+    unsigned char data[COMM_SMALL];   /* a small message itself */
+} Letter;
+
+typedef struct Channel {
+    Letter letter[COMM_DEPTH];        /* message k in place k mod COMM_DEPTH */
+    _Alignas(LINE) Flag received;     /* messages */
+} Channel;
+
+struct World {
+    Header *header;
+    char   *shared;                   /* NULL: a launcher's */
+};
+
+Progress *world_progress(const World *, int rank);
+Arrival  *world_arrival(const World *, uint32_t group, int rank);
+Channel  *world_channel(const World *, int from, int to);
+
+/* ---- a rank's end ---- */
+
+typedef struct CpuEndpoint {
+    Endpoint  base;                   /* first */
+    World    *world;
+    Team     *team;
+    Isa       isa;
+    double    timeout;                /* seconds */
+    int       spins;                  /* before yielding */
+    int64_t   cache;                  /* bytes of the last-level cache */
+    uint32_t *sent, *received;        /* messages to and from each rank */
+    uint32_t *lent;                   /* the last message to each rank that is read from a buffer; 0: none */
+} CpuEndpoint;
+
+typedef struct CpuGroup {
+    CommGroup base;                   /* first */
+    uint32_t  meetings;
+    Arrival **arrival;                /* of each member */
+} CpuGroup;
+
+/* The value of a flag that is waited for, and whom to blame if it does not come. */
+typedef struct Awaited {
+    Flag    *flag;
+    uint32_t value;
+    int      rank;
+    WaitKind kind;
+    uint32_t group;
+} Awaited;
+
+/* ---- wait.c ---- */
+int    spins_for(int nrank, int cores);
+void   flag_raise(Flag *, uint32_t value);
+Status flag_await_slowly(CpuEndpoint *, const Awaited *);
+
+static inline bool flag_reached(Flag *f, uint32_t value)
+{
+    return (int32_t)(atomic_load_explicit(&f->value, memory_order_acquire) - value) >= 0;
+}
+
+static inline Status flag_await(CpuEndpoint *e, const Awaited *a)
+{
+    return flag_reached(a->flag, a->value) ? OK : flag_await_slowly(e, a);
+}
+
+/* ---- collective.c, message.c: the rows of the table ---- */
+Status cpu_barrier(CommGroup *);
+Status cpu_all_reduce(CommGroup *, const void *send, void *recv, int64_t count, DType, ReduceOp);
+Status cpu_reduce(CommGroup *, const void *send, void *recv, int64_t count, DType, ReduceOp, int root);
+Status cpu_broadcast(CommGroup *, const void *send, void *recv, int64_t count, DType, int root);
+Status cpu_reduce_scatter(CommGroup *, const void *send, void *recv, int64_t count, DType, ReduceOp);
+Status cpu_all_gather(CommGroup *, const void *send, void *recv, int64_t count, DType);
+Status cpu_all_to_all(CommGroup *, const void *send, void *recv, int64_t count, DType);
+Status cpu_send(Endpoint *, int to, const void *buffer, int64_t bytes);
+Status cpu_recv(Endpoint *, int from, void *buffer, int64_t bytes);
+Status cpu_flush(Endpoint *, int to);
+
+/* ---- share.c: work divided among the rank's team ---- */
+/* Whether `bytes` that this rank writes, while its peers write as many, are better
+ * written around the caches. */
+bool endpoint_streams(const CpuEndpoint *, int64_t bytes);
+void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes, bool stream);
+void endpoint_combine(const CpuEndpoint *, const Combine *);
+
+/* ---- endpoint.c ---- */
+/* Offset of a buffer in the rank's own part, where it must lie. */
+int64_t endpoint_offset(const CpuEndpoint *, const void *buffer, int64_t bytes);
+static inline char *endpoint_at(const CpuEndpoint *e, int rank, int64_t offset)
+{
+    return e->world->shared + e->world->header->part[rank] + offset;
+}
+
+#endif

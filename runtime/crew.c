@@ -1,0 +1,33 @@
+/* Crew: what starting ranks as threads and as processes has in common. */
+#include <stdio.h>
+
+#include "runtime/ranks.h"
+
+/* Where an input is read is known which numbers it may hold: ids on the first stage,
+ * labels on the one with the loss. */
+Status crew_check(Arena *a, const Crew *c)
+{
+    TRY(run_check(a, c->program[0], c->o, true));
+    for (uint32_t i = 1; i < c->n; i++)
+        if (has_tensor(c->program[i]->loss) && !has_tensor(c->program[i - 1]->loss))
+            TRY(run_check(a, c->program[i], c->o, false));
+    return OK;
+}
+
+Status crew_world(const Crew *c, WorldFiles *f)
+{
+    int64_t part[WORLD_RANKS];
+    for (uint32_t i = 0; i < c->n && i < WORLD_RANKS; i++)
+        part[i] = c->program[i]->map_bytes[PART_SHARED];
+    return world_create(f, (int)c->n, part, ranks_groups(c->program, c->n));
+}
+
+void crew_explain(const Crew *c, const World *w)
+{
+    int rank = world_aborted(w);
+    int64_t i = rank < 0 ? -1 : world_instr(w, rank);
+    if (i < 0 || i >= c->program[rank]->ninstr)
+        return;
+    const Instr *in = &c->program[rank]->instr[i];
+    fprintf(stderr, "note: instruction %lld of rank %d is %s '%s'\n", (long long)i, rank, op_info[in->op].name, in->path);
+}

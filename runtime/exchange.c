@@ -1,0 +1,273 @@
+/* Exchange: instructions of communication, and what ranks agree on beside them. */
+#include "runtime/ranks.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- instructions ---- */
+
+typedef Status (*Exchange)(const Rank *, const KCall *);
+
+static CommGroup *group_of(const Rank *r, const KCall *c)
+{
+    return r->group[c->in->group];
+}
+
+static Status all_reduce(const Rank *r, const KCall *c)
+{
+    return r->end->comm->all_reduce(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, REDUCE_SUM);
+}
+
+static Status reduce_scatter(const Rank *r, const KCall *c)
+{
+    return r->end->comm->reduce_scatter(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, REDUCE_SUM);
+}
+
+static Status all_gather(const Rank *r, const KCall *c)
+{
+    return r->end->comm->all_gather(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->outt[0]), c->argt[0]->dtype);
+}
+
+static Status all_to_all(const Rank *r, const KCall *c)
+{
+    return r->end->comm->all_to_all(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype);
+}
+
+static Status reduce_to(const Rank *r, const KCall *c)
+{
+    return r->end->comm->reduce(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, REDUCE_SUM, 0);
+}
+
+static Status broadcast(const Rank *r, const KCall *c)
+{
+    return r->end->comm->broadcast(group_of(r, c), c->arg[0], c->out[0], tensor_elements(c->argt[0]), c->argt[0]->dtype, 0);
+}
+
+/* A group of two is source and destination. */
+static Status send(const Rank *r, const KCall *c)
+{
+    return r->end->comm->send(r->end, (int)r->program->group[c->in->group].rank[1], c->arg[0], tensor_bytes(c->argt[0]));
+}
+
+static Status recv(const Rank *r, const KCall *c)
+{
+    return r->end->comm->recv(r->end, (int)r->program->group[c->in->group].rank[0], c->out[0], tensor_bytes(c->outt[0]));
+}
+
+static const Exchange table[OP_KINDS] = {
+    [OP_all_reduce] = all_reduce, [OP_reduce_scatter] = reduce_scatter, [OP_all_gather] = all_gather, [OP_all_to_all] = all_to_all,
+    [OP_reduce_to] = reduce_to,   [OP_broadcast] = broadcast,           [OP_send] = send,             [OP_recv] = recv,
+};
+
+Status exchange(const Rank *r, const KCall *c)
+{
+    assert(r->end && table[c->in->op] && "a rank that communicates has joined a world");
+    return table[c->in->op](r, c);
+}
+
+/* What was sent before by the instructions of a procedure lies where they will write
+ * again. */
+Status exchange_settle(const Rank *r, const Proc *proc)
+{
+    const Program *p = r->program;
+    for (uint32_t i = proc->first; r->end && i < proc->end; i++)
+        if (p->instr[i].op == OP_send)
+            TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[i].group].rank[1]));
+    return OK;
+}
+
+/* ---- groups ----
+ *
+ * Groups of one kind, such as those along a mesh axis, differ only in their first rank.
+ * They are disjoint and have one id, but are numbered differently in the programs of
+ * different stages.  So ranks tell each other the kinds they have, as hashes, and the
+ * id is the kind's place in the sorted list of all. */
+
+enum { MOST_KINDS = 60 };
+typedef struct Kinds { int64_t hash[MOST_KINDS]; uint32_t n; } Kinds;
+
+static bool meets(const Instr *in)
+{
+    return op_info[in->op].flags & OPF_COMM && in->op != OP_send && in->op != OP_recv;
+}
+
+/* Never 0, which stands for no kind. */
+static int64_t kind_of(const RankGroup *g)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (uint32_t i = 0; i < g->n; i++)
+        hash = (hash ^ (g->rank[i] - g->rank[0])) * 0x100000001b3;
+    return (int64_t)(hash | 1);
+}
+
+static void add_kind(Kinds *k, int64_t hash)
+{
+    uint32_t i = 0;
+    while (i < k->n && k->hash[i] < hash)
+        i++;
+    if (i < k->n && k->hash[i] == hash)
+        return;
+    assert(k->n < MOST_KINDS && "meshes have few axes");
+    memmove(&k->hash[i + 1], &k->hash[i], sizeof *k->hash * (k->n - i));
+    k->hash[i] = hash;
+    k->n++;
+}
+
+/* Those that instructions meet in; the group of all is there anyhow. */
+static void add_kinds(Kinds *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const RankGroup *g = meets(&p->instr[i]) ? &p->group[p->instr[i].group] : NULL;
+        if (g && g->n < p->nranks)
+            add_kind(k, kind_of(g));
+    }
+}
+
+uint32_t ranks_groups(const Program *const *program, uint32_t n)
+{
+    Kinds k = {.n = 0};
+    for (uint32_t i = 0; i < n; i++)
+        add_kinds(&k, program[i]);
+    return GROUPS_OF_RUN + k.n;
+}
+
+static CommGroup *make_group(Rank *r, uint32_t id, const RankGroup *g)
+{
+    int *rank = NEWN(r->arena, int, g->n);
+    for (uint32_t i = 0; i < g->n; i++)
+        rank[i] = (int)g->rank[i];
+    return r->end->comm->group(r->end, r->arena, id, rank, (int)g->n);
+}
+
+static void make_group_of_all(Rank *r)
+{
+    RankGroup g = {NEWN(r->arena, uint32_t, r->program->nranks), r->program->nranks};
+    for (uint32_t i = 0; i < g.n; i++)
+        g.rank[i] = i;
+    r->all = make_group(r, GROUP_OF_ALL, &g);
+}
+
+static uint32_t group_id(const Kinds *k, const RankGroup *g)
+{
+    uint32_t i = 0;
+    for (int64_t hash = kind_of(g); k->hash[i] != hash;)
+        i++;
+    return GROUPS_OF_RUN + i;
+}
+
+static void make_groups(Rank *r, const Kinds *k)
+{
+    const Program *p = r->program;
+    r->group = NEWN(r->arena, CommGroup *, p->ngroup);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        if (!meets(&p->instr[i]) || r->group[p->instr[i].group])
+            continue;
+        const RankGroup *g = &p->group[p->instr[i].group];
+        r->group[p->instr[i].group] = g->n == p->nranks ? r->all : make_group(r, group_id(k, g), g);
+    }
+}
+
+/* ---- agreement ---- */
+
+enum { MOST_AGREED = 16 };
+
+Status rank_agree(const Rank *r, int64_t *v, int n, ReduceOp op)
+{
+    assert(n <= MOST_AGREED);
+    return r->end ? r->end->comm->all_reduce(r->all, v, v, n, DT_i64, op) : OK;
+}
+
+Status rank_outcome(const Rank *r, Status mine)
+{
+    int64_t worst = mine;
+    TRY(rank_agree(r, &worst, 1, REDUCE_MAX));
+    return (Status)worst;
+}
+
+/* What each rank tells all others before anything else. */
+typedef struct Hello { int64_t hash, reports, kind[MOST_KINDS]; } Hello;
+enum { HELLO_WORDS = sizeof(Hello) / sizeof(int64_t) };
+
+/* All hold parts of one plan; the first rank that does not says so. */
+static Status compare_hashes(const Rank *r, const Hello *hello)
+{
+    uint32_t i = 0, n = r->program->nranks;
+    while (i < n && hello[i].hash == hello[0].hash)
+        i++;
+    if (i == n)
+        return OK;
+    if (i == r->program->rank)
+        fprintf(stderr, "error: rank %u has another plan, other options or another version of prun than rank 0: start all ranks with the same\n", i);
+    return ERR_REJECT;
+}
+
+/* The first rank that has the loss speaks for all. */
+static int find_reporter(const Rank *r, const Hello *hello)
+{
+    for (uint32_t i = 0; i < r->program->nranks; i++)
+        if (hello[i].reports)
+            return (int)i;
+    return 0;
+}
+
+static Status meet(Rank *r, uint64_t hash)
+{
+    Hello mine = {.hash = (int64_t)hash, .reports = has_tensor(r->program->loss)};
+    Hello *all = NEWN(r->arena, Hello, r->program->nranks);
+    Kinds k = {.n = 0};
+    add_kinds(&k, r->program);
+    memcpy(mine.kind, k.hash, sizeof *k.hash * k.n);
+    TRY(r->end->comm->all_gather(r->all, &mine, all, (int64_t)r->program->nranks * HELLO_WORDS, DT_i64));
+    r->reporter = find_reporter(r, all);
+    TRY(compare_hashes(r, all));
+    for (uint32_t i = 0; i < r->program->nranks; i++)
+        for (int j = 0; j < MOST_KINDS && all[i].kind[j]; j++)
+            add_kind(&k, all[i].kind[j]);
+    make_groups(r, &k);
+    return OK;
+}
+
+/* ---- joining ---- */
+
+Status exchange_open(Rank *r, const Peers *peers)
+{
+    int rank = (int)r->program->rank;
+    assert(world_nrank(peers->world) == (int)r->program->nranks);
+    r->end = endpoint_open(r->arena, peers->world, rank, r->team, r->isa);
+    r->shared = world_part(peers->world, rank);
+    r->timeout = peers->timeout;
+    if (peers->timeout > 0)
+        endpoint_timeout(r->end, peers->timeout);
+    make_group_of_all(r);
+    return meet(r, peers->hash);
+}
+
+void exchange_close(Rank *r)
+{
+    if (r->end)
+        r->end->comm->close(r->end);
+    r->end = NULL;
+}
+
+/* ---- progress ---- */
+
+enum { LEAST_TIMEOUT = 10, SLOWEST_TIMES = 20 };     /* seconds; of the slowest instruction */
+
+void exchange_begin(const Rank *r, int64_t instr)
+{
+    if (r->end)
+        endpoint_progress(r->end, instr);
+}
+
+int64_t exchange_slowest(const Rank *r)
+{
+    return (int64_t)(1e9 * r->slowest);
+}
+
+void exchange_pace(const Rank *r, int64_t slowest)
+{
+    double limit = SLOWEST_TIMES * 1e-9 * (double)slowest;
+    if (r->end && r->timeout == 0)
+        endpoint_timeout(r->end, limit > LEAST_TIMEOUT ? limit : LEAST_TIMEOUT);
+}

@@ -1,0 +1,123 @@
+/* Prepare: options, data and files of a run, before anything is mapped or written. */
+#include <assert.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "runtime/run.h"
+
+void run_note(const Run *r, const char *fmt, ...)
+{
+    va_list ap;
+    if (!r->speaks)
+        return;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+/* ---- options ---- */
+
+static Status no_effect(const char *option, const char *why)
+{
+    fprintf(stderr, "error: %s has no effect: %s\n", option, why);
+    return ERR_USAGE;
+}
+
+static Status check_options(const Program *p, const RunOptions *o)
+{
+    static const char why[] = "the model minimizes nothing, so prun only runs it forward";
+    if (run_trains(p) && p->optimizer.kind == OPTIMIZER_NONE)
+        return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
+    assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
+    if (run_trains(p))
+        return OK;
+    if (o->neval)
+        return no_effect("--eval", why);
+    if (o->save)
+        return no_effect("--save", why);
+    if (o->nset)
+        return no_effect("--set", why);
+    return o->log ? no_effect("--log", why) : OK;
+}
+
+static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *out)
+{
+    *out = p->optimizer;
+    TRY(settings_apply(out, o->set, o->nset, o->steps > 0));
+    if (out->momentum == 0 || p->optimizer.momentum != 0)
+        return OK;
+    fprintf(stderr, "error: --set momentum=%g: the plan has no memory for it; give the model a momentum and plan again\n", out->momentum);
+    return ERR_REJECT;
+}
+
+/* ---- data and files ---- */
+
+/* A resumed run goes on with its own seed. */
+static Status find_resume(Run *r)
+{
+    const RunOptions *o = r->o;
+    Progress *at = &r->from;
+    r->seed = o->seed;
+    if (!o->resume)
+        return OK;
+    TRY(checkpoint_find(r->arena, o->resume, at, &r->folder));
+    if (r->speaks && r->folder != o->resume)
+        checkpoint_ignored(r->arena, o->resume, at->step);
+    if (!run_trains(r->program)) {             /* the weights alone are wanted */
+        at->step = at->samples = 0;
+        return OK;
+    }
+    if (o->seed_given && o->seed != at->seed) {
+        fprintf(stderr, "error: --seed %llu, but the run to resume has seed %llu\n", (unsigned long long)o->seed,
+                (unsigned long long)at->seed);
+        return ERR_REJECT;
+    }
+    r->seed = at->seed;
+    return OK;
+}
+
+static Status open_data(Run *r)
+{
+    const RunOptions *o = r->o;
+    TRY(data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train));
+    if (o->neval == 0)
+        return OK;
+    TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));
+    return run_plan_evaluation(r);
+}
+
+/* One rank holds the lock for all. */
+static Status claim_folder(Run *r)
+{
+    const RunOptions *o = r->o;
+    if (!o->save)
+        return OK;
+    if (r->program->rank == 0)
+        TRY(checkpoint_lock(r->arena, o->save, &r->lock));
+    return checkpoint_claim(r->arena, o->save, o->resume);
+}
+
+Status run_prepare(Run *r)
+{
+    const RunOptions *o = r->o;
+    TRY(check_options(r->program, o));
+    TRY(apply_settings(r->program, o, &r->optimizer));
+    if (o->trace)
+        TRY(folder_writable(r->arena, o->trace));
+    if (r->speaks)                                   /* where there are many ranks: before they start */
+        TRY(run_check_files(r));
+    TRY(claim_folder(r));
+    TRY(find_resume(r));
+    TRY(open_data(r));
+    return run_decide_steps(r);
+}
+
+void run_close(Run *r)
+{
+    data_close(r->train);
+    data_close(r->eval);
+    if (r->lock >= 0)
+        close(r->lock);
+}

@@ -1,0 +1,331 @@
+/* Public bug reports as tests of many ranks, named after their rows in
+ * docs/bug-cases.md: closed forms, and the same numbers as one device has. */
+#include "tests/unit/layouts.h"
+
+/* The reports' small models: four layers with biases and tied tables (D4), and of
+ * grouped heads without biases (GQA). */
+static const Setting d4 = {"tiny_gpt2", "batch=8 seq=16 vocab=64 hidden=32 heads=4 ffn=64 layers=4", NULL};
+static const Setting gqa = {"tiny_llama", "batch=8 seq=32 vocab=64 hidden=64 heads=8 kv_heads=2 ffn=64 layers=2", NULL};
+static const Setting wide = {"tiny_llama", "batch=8 seq=16 vocab=64 hidden=32 heads=4 kv_heads=4 ffn=64 layers=2", NULL};
+
+#define MEGATRON "split heads, ffn, vocab by tp"
+#define WITH_SEQ MEGATRON "; split seq by tp"
+
+/* ---- what ranks begin with ---- */
+
+/* Every element of the weights whose path ends so. */
+static void set_weights(LockRank *r, const char *end, double (*value)(int64_t global, double old))
+{
+    for (uint32_t i = 0; i < r->p->nstate; i++) {
+        const State *s = &r->p->state[i];
+        const Tensor *t = &r->p->tensor[s->weight.i];
+        size_t n = strlen(s->path), e = strlen(end);
+        for (int64_t k = 0; n >= e && strcmp(s->path + n - e, end) == 0 && k < tensor_elements(t); k++) {
+            int64_t g = lock_global(t, k, 0);
+            char *at = lock_at(r, s->weight, 0, 0);
+            real_put(t, at, k, g < 0 ? 0 : value(g, real_at(t, at, k)));
+        }
+    }
+}
+
+static double zero(int64_t global, double old) { (void)global; (void)old; return 0; }
+static double one(int64_t global, double old) { (void)global; (void)old; return 1; }
+static double times_1000(int64_t global, double old) { (void)global; return 1000 * old; }
+static double count(int64_t global, double old) { (void)old; return (double)(global + 1); }
+
+static void set_inputs(LockRank *r, const char *name, int64_t (*value)(int64_t sample, int64_t position))
+{
+    for (uint32_t k = 0; k < r->p->ninput; k++) {
+        const Input *in = &r->p->input[k];
+        const Tensor *t = &r->p->tensor[in->tensor.i];
+        for (uint32_t m = 0; strcmp(in->name, name) == 0 && m < r->p->buffer[t->buffer.i].slots; m++)
+            for (int64_t i = 0; i < tensor_elements(t); i++) {
+                int64_t g = lock_global(t, i, m);
+                int_put(t, lock_at(r, in->tensor, 0, m), i, value(g / t->axis[1].global, g % t->axis[1].global));
+            }
+    }
+}
+
+/* Each rank's copy of a gradient's element, after one step of a plan. */
+typedef struct Stepped { Model m; Lockstep l; } Stepped;
+
+static Stepped stepped(Setting s, Pin pin, void (*prepare)(LockRank *))
+{
+    Stepped x = {.m = model_load(s)};
+    x.l = lower_all(&x.m, pin);
+    for (uint32_t r = 0; r < x.l.n; r++)
+        prepare(&x.l.rank[r]);
+    lock_step(&x.l);
+    return x;
+}
+
+static void forget(Stepped *x)
+{
+    lock_close(&x->l);
+    arena_free(x->m.a);
+}
+
+static void assert_loss(const Stepped *x, double want)
+{
+    for (uint32_t r = 0; r < x->l.n; r++)
+        if (has_tensor(x->l.rank[r].p->loss) && fabs(scalar(&x->l.rank[r], x->l.rank[r].p->loss) - want) > 1e-6)
+            fail_msg("rank %u: loss %.9g, expected %.9g", r, scalar(&x->l.rank[r], x->l.rank[r].p->loss), want);
+}
+
+/* ---- A: tensor and sequence parallel algebra ---- */
+
+static void biases_of_one(LockRank *r)
+{
+    set_weights(r, ".b", one);
+}
+
+/* A linear layer of weight 0 and bias 1, 2, 3 whose summed axis is split: its output. */
+static void A01_bias_of_a_row_split_product(void **unused)
+{
+    (void)unused;
+    static const char text[] = "model m {\n dim batch = 2, d = 8, out = 3\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
+                               " input x[batch, d] : f64\n y = layer: linear(x, out)\n minimize mean(mean(y, over = out), over = batch)\n}\n";
+    for (int64_t tp = 1; tp <= 4; tp *= 2) {
+        Stepped x = {.m = model_load((Setting){"A01", "", text})};
+        x.l = lower_all(&x.m, (Pin){1, 1, 1, tp, 1, tp > 1 ? "split d by tp" : ""});
+        for (uint32_t r = 0; r < x.l.n; r++) {
+            set_weights(&x.l.rank[r], "layer.w", zero);
+            set_weights(&x.l.rank[r], "layer.b", count);
+        }
+        lock_step(&x.l);
+        assert_loss(&x, 2);                          /* the mean of 1, 2, 3; as many times that is the fault */
+        forget(&x);
+    }
+    for (int64_t tp = 1; tp <= 4; tp *= 2)
+        same_numbers_from(d4, (Pin){1, 1, 1, tp, 1, tp > 1 ? MEGATRON : ""}, biases_of_one);
+}
+
+/* Weights of norms, also of queries and keys, are the same on ranks that see parts of the
+ * tokens or of the heads. */
+static void A03_norms_under_sequence_parallelism(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        "model m {\n dim batch = 4, seq = 8, vocab = 64, d = 64, heads = 8, kv_heads = 2\n param dtype = f64\n precision { compute = dtype }\n"
+        " defaults { linear.bias = false }\n optimizer adamw { lr = 1e-3 }\n input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n"
+        " dim head_dim = d / heads\n weight tok[vocab, d]\n x = n0: rmsnorm(embed(ids, tok))\n"
+        " q = qn: rmsnorm(wq: linear(x, [heads, head_dim]))\n k = kn: rmsnorm(wk: linear(x, [kv_heads, head_dim]))\n v = wv: linear(x, [kv_heads, head_dim])\n"
+        " y = x + wo: linear(attention(q, k, v, causal = true), d, over = [heads, head_dim])\n"
+        " minimize cross_entropy(head: linear(n1: rmsnorm(y), vocab), labels)\n}\n";
+    for (int64_t tp = 2; tp <= 4; tp += 2) {
+        same_numbers(d4, (Pin){1, 1, 1, tp, 1, WITH_SEQ});
+        same_numbers(gqa, (Pin){1, 2, 1, tp, 1, WITH_SEQ});
+        same_numbers((Setting){"A03", "", text}, (Pin){1, 1, 1, tp, 2, "split heads, vocab by tp; split seq by tp"});
+    }
+}
+
+static void head_of_zeros(LockRank *r)
+{
+    set_weights(r, "head.w", zero);
+}
+
+static void head_times_1000(LockRank *r)
+{
+    set_weights(r, "head.w", times_1000);
+}
+
+static void A04_loss_over_a_split_vocabulary(void **unused)
+{
+    (void)unused;
+    static const char *const rules[] = {"", "split vocab by tp", WITH_SEQ, "split ffn by tp"};
+    for (int64_t tp = 1; tp <= 4; tp *= 2)
+        for (int k = tp > 1; k < (tp > 1 ? 4 : 1); k++) {
+            Stepped x = stepped(wide, (Pin){1, 1, 1, tp, 1, rules[k]}, head_of_zeros);
+            assert_loss(&x, 4.158883);               /* ln 64 */
+            forget(&x);
+            same_numbers_from(wide, (Pin){1, 1, 1, tp, 1, rules[k]}, head_times_1000);
+        }
+}
+
+static void A07_masks_do_not_depend_on_the_layout(void **unused)
+{
+    (void)unused;
+    Setting half = d4;
+    half.defines = "batch=8 seq=16 vocab=64 hidden=32 heads=4 ffn=64 layers=1 drop=0.5";
+    static const char *const rules[] = {MEGATRON, WITH_SEQ};
+    same_numbers(half, (Pin){1, 2, 1, 1, 2, ""});
+    for (int64_t tp = 2; tp <= 4; tp *= 2)
+        for (int k = 0; k < 2; k++)
+            same_numbers(half, (Pin){1, 8 / tp / 2, 1, tp, 1, rules[k]});
+    same_numbers(half, (Pin){2, 1, 1, 1, 4, "stage before h[0].ln2"});
+    same_numbers(half, (Pin){1, 1, 1, 2, 1, WITH_SEQ "; recompute h"});
+}
+
+/* ---- B: stages, tied weights, accumulation ---- */
+
+static void B01_tied_tables_on_several_stages(void **unused)
+{
+    (void)unused;
+    same_numbers(d4, (Pin){2, 1, 1, 1, 2, "stage before h[2]"});
+    same_numbers(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]"});
+    same_numbers(d4, (Pin){2, 2, 1, 2, 2, MEGATRON "; stage before h[2]"});
+    same_numbers(d4, (Pin){3, 2, 1, 1, 2, "stage before h[1]; stage before h[3]"});
+}
+
+static int64_t sample_number(int64_t sample, int64_t position)
+{
+    (void)position;
+    return sample;
+}
+
+static void sample_by_sample(LockRank *r)
+{
+    set_inputs(r, "ids", sample_number);
+    set_inputs(r, "labels", sample_number);
+    set_weights(r, "head.w", zero);
+    set_weights(r, "head.b", zero);
+}
+
+/* Micro-batch i holds token i alone: the bias's gradient has each exactly once. */
+static void B03_every_micro_batch_counts_once(void **unused)
+{
+    (void)unused;
+    static const char text[] = "model m {\n dim batch = 8, seq = 1, vocab = 64, d = 32\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
+                               " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n weight tok[vocab, d]\n"
+                               " minimize cross_entropy(head: linear(norm: rmsnorm(embed(ids, tok)), vocab, bias = true), labels)\n}\n";
+    static const Pin pins[] = {{1, 2, 1, 1, 4, ""}, {1, 4, 1, 1, 2, ""}, {1, 1, 1, 1, 8, ""}, {1, 2, 1, 2, 4, "split vocab by tp"}, {2, 2, 1, 1, 4, "stage before norm"}};
+    for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
+        Stepped x = stepped((Setting){"B03", "", text}, pins[k], sample_by_sample);
+        for (uint32_t r = 0; r < x.l.n; r++) {
+            const State *s = state_of(x.l.rank[r].p, "head.b");
+            const Tensor *t = s ? &x.l.rank[r].p->tensor[s->gradient.i] : NULL;
+            for (int64_t i = 0; s && i < tensor_elements(t); i++) {
+                double have = real_at(t, lock_at(&x.l.rank[r], s->gradient, 0, 0), i), want = lock_global(t, i, 0) < 8 ? -0.109375 : 0.015625;
+                if (fabs(have - want) > 1e-12)
+                    fail_msg("plan %zu, rank %u: element %lld is %.9g, expected %.9g", k, r, (long long)lock_global(t, i, 0), have, want);
+            }
+        }
+        forget(&x);
+    }
+}
+
+/* ---- C: averages ---- */
+
+enum { NOT_COUNTED = 3 };
+
+static int64_t three_and_one(int64_t sample, int64_t position)
+{
+    return sample == 0 && position < 3 ? 0 : sample == 1 && position == 0 ? 1 : NOT_COUNTED;
+}
+
+static int64_t three_before_one(int64_t sample, int64_t position)
+{
+    return sample == 0 && position < 3 ? 0 : sample == 0 && position == 3 ? 1 : NOT_COUNTED;
+}
+
+static double ln_5_first(int64_t global, double old)
+{
+    (void)old;
+    return global == 0 ? log(5) : 0;
+}
+
+static void unequal_samples(LockRank *r)
+{
+    set_weights(r, "head.w", zero);
+    set_weights(r, "head.b", ln_5_first);
+    set_inputs(r, "labels", three_and_one);
+}
+
+static void unequal_halves(LockRank *r)
+{
+    unequal_samples(r);
+    set_inputs(r, "labels", three_before_one);
+}
+
+/* Three tokens that cost ln 1.6 here, one that costs ln 8 there. */
+static void C01_loss_is_no_average_of_averages(void **unused)
+{
+    (void)unused;
+    static const char text[] = "model m {\n dim batch = 2, seq = 6, vocab = 4, d = 8\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
+                               " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n weight tok[vocab, d]\n"
+                               " minimize cross_entropy(head: linear(embed(ids, tok), vocab, bias = true), labels, ignore = 3)\n}\n";
+    static const struct { Pin pin; void (*prepare)(LockRank *); } row[] = {
+        {{1, 1, 1, 1, 1, ""}, unequal_samples}, {{1, 2, 1, 1, 1, ""}, unequal_samples}, {{1, 1, 1, 1, 2, ""}, unequal_samples},
+        {{1, 1, 2, 1, 1, "split seq by cp"}, unequal_halves}, {{1, 2, 2, 1, 1, "split seq by cp"}, unequal_samples},
+        {{1, 1, 1, 2, 2, "split vocab by tp"}, unequal_samples}, {{2, 2, 1, 1, 1, "stage before head"}, unequal_samples},
+    };
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        Setting s = {"C01", "", text};
+        Model m = model_load(s);
+        Lockstep l = lower_all(&m, row[k].pin);
+        for (uint32_t r = 0; r < l.n; r++) {
+            set_inputs(&l.rank[r], "ids", three_and_one);
+            row[k].prepare(&l.rank[r]);
+        }
+        lock_step(&l);
+        Stepped x = {m, l};
+        assert_loss(&x, 0.872363);                   /* 1.274723: the average of two averages */
+        forget(&x);
+    }
+}
+
+/* ---- D: norm and odd sizes ---- */
+
+static Optimizer tight;
+
+static void clipped_to_a_tenth(LockRank *r)
+{
+    tight = r->p->optimizer;
+    tight.clip = 0.1;
+    r->step.optimizer = &tight;
+}
+
+static void D01_one_norm_for_all_ranks(void **unused)
+{
+    (void)unused;
+    same_numbers_from(d4, (Pin){2, 1, 1, 1, 2, "stage before h[2]"}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){4, 1, 1, 1, 4, "stage every 1 in h"}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){1, 1, 1, 2, 1, MEGATRON}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){1, 2, 1, 2, 1, WITH_SEQ}, clipped_to_a_tenth);
+}
+
+static void D07_sizes_that_ranks_do_not_divide(void **unused)
+{
+    (void)unused;
+    static const char *const odd[] = {"batch=4 hidden=30 heads=3 layers=1 vocab=61", "batch=6 hidden=30 heads=3 layers=1 vocab=61", "batch=10 hidden=30 heads=3 layers=1 vocab=61"};
+    static const int64_t dp[] = {2, 3, 5};
+    for (int k = 0; k < 3; k++)
+        same_numbers((Setting){"tiny_gpt2", odd[k], NULL}, (Pin){1, dp[k], 1, 1, 2, ""});
+    same_numbers((Setting){"tiny_gpt2", odd[1], NULL}, (Pin){1, 2, 1, 3, 1, "split heads by tp"});
+}
+
+/* ---- H: schedules ---- */
+
+/* Each number of stages and micro-batches has an end under each schedule; the last few
+ * also run. */
+static void H01_schedules_end(void **unused)
+{
+    (void)unused;
+    for (int64_t m = 1; m <= 9; m++) {
+        Arena *a = arena_new("test");
+        Setting s = {"tiny_gpt2", arena_printf(a, "batch=%d seq=4 vocab=16 hidden=8 heads=2 ffn=8 layers=4", (int)m), NULL};
+        for (int64_t pp = 1; pp <= 4; pp++)
+            for (int gpipe = 0; gpipe < 2; gpipe++) {
+                static const char *const cuts[] = {"", "stage before h[2]", "stage before h[1]; stage before h[3]", "stage every 1 in h"};
+                same_numbers(s, (Pin){pp, 1, 1, 1, m, arena_printf(a, "%s%s", cuts[pp - 1], !gpipe ? "" : pp > 1 ? "; schedule = \"gpipe\"" : "schedule = \"gpipe\"")});
+            }
+        arena_free(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(A01_bias_of_a_row_split_product),
+        cmocka_unit_test(A03_norms_under_sequence_parallelism),
+        cmocka_unit_test(A04_loss_over_a_split_vocabulary),
+        cmocka_unit_test(A07_masks_do_not_depend_on_the_layout),
+        cmocka_unit_test(B01_tied_tables_on_several_stages),
+        cmocka_unit_test(B03_every_micro_batch_counts_once),
+        cmocka_unit_test(C01_loss_is_no_average_of_averages),
+        cmocka_unit_test(D01_one_norm_for_all_ranks),
+        cmocka_unit_test(D07_sizes_that_ranks_do_not_divide),
+        cmocka_unit_test(H01_schedules_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
