@@ -17,12 +17,28 @@ close() {
         awk 'NF != 4 || $1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2 { print; bad = 1 } END { exit bad || NR == 0 }'
 }
 
-# alive: processes of the run, zombies apart.
-alive() { pgrep -f "$four" -r R,S,D,T >/dev/null; }
+# processes: those of the run by their command lines; zombies have none.
+processes() {
+    local f
+    for f in /proc/[0-9]*/cmdline; do
+        if tr '\0' ' ' 2>/dev/null <"$f" | grep -qF "$four"; then f=${f#/proc/}; echo "${f%/cmdline}"; fi
+    done
+}
+alive() { [ -n "$(processes)" ]; }
+
+# children PROCESS: those that it started.
+children() {
+    local f line parent
+    for f in /proc/[0-9]*/stat; do
+        { read -r line <"$f"; } 2>/dev/null || continue
+        read -r _ parent _ <<<"${line##*) }"
+        [ "$parent" != "$1" ] || echo "${line%% *}"
+    done
+}
 
 # ends: the run, started with start(), ended, and nothing of it is left.
 ends() {
-    wait_until '! alive' || { pgrep -f "$four" -a; pkill -KILL -f "$four"; return 1; }
+    wait_until '! alive' || { processes; kill -KILL $(processes); return 1; }
     wait $pid 2>/dev/null
     status=$?
 }
@@ -31,7 +47,7 @@ ends() {
 find_ranks() {
     local p n
     ranks=()
-    for p in $(pgrep -P $pid); do
+    for p in $(children $pid); do
         n=$(tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | sed -nE 's/^PRUN_RANK=([0-9]+),.*/\1/p')
         [ -z "$n" ] || ranks[n]=$p
     done
@@ -120,7 +136,7 @@ for i in $(seq 12); do
     "$PRUN" "$four" --data "$TMP/t.txt" --steps 1000000 >said 2>&1 &
     pid=$!
     sleep 0.0$((RANDOM % 90 + 10))
-    ranks=($(pgrep -P $pid | sort -n))
+    ranks=($(children $pid | sort -n))
     victim=$pid
     [ $((i % 3)) = 0 ] || victim=${ranks[RANDOM % 4]:-$pid}
     kill -KILL "$victim" 2>/dev/null
