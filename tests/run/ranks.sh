@@ -17,11 +17,15 @@ close() {
         awk 'NF != 4 || $1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2 { print; bad = 1 } END { exit bad || NR == 0 }'
 }
 
-# processes: those of the run by their command lines; zombies have none.
+# processes: those of the run by their command lines; zombies have none.  It starts
+# none itself: many of them would use up process numbers, and with them what the
+# shell remembers of the run.
 processes() {
-    local f
-    for f in /proc/[0-9]*/cmdline; do
-        if tr '\0' ' ' 2>/dev/null <"$f" | grep -qF "$four"; then f=${f#/proc/}; echo "${f%/cmdline}"; fi
+    local f words
+    for f in /proc/[0-9]*; do
+        words=()
+        { mapfile -d '' words <"$f/cmdline"; } 2>/dev/null
+        [[ "${words[*]}" != *"$four"* ]] || echo "${f#/proc/}"
     done
 }
 alive() { [ -n "$(processes)" ]; }
@@ -97,7 +101,7 @@ check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="
 check "D04 a loss that is no number is seen by all alike" 'refused 1 "not a number to go on with" "$PRUN" "$four" --data t.txt --steps 4 --set lr=1e8 && once "error:" && ! alive'
 start
 kill -TERM $pid
-check "M01 SIGTERM: the step is finished and the status is 0" 'ends && [ $status = 0 ] && once "stopped as asked"'
+check "M01 SIGTERM: the step is finished and the status is 0" 'ends && [ $status = 0 ] && once "stopped as asked"' || { echo "status $status"; cat said; }
 # One first, so that the others wait for it, and go on waiting after a pause that is longer than the limit.
 start --timeout 5
 stop_one 1 0 2 3
