@@ -15,9 +15,9 @@ extern const char *const codegen_passes[];
 extern const int         codegen_npasses;
 
 /* Lower a plan for one of its ranks, a place in plan->devices.  Programs of the ranks
- * of a stage differ in origins of axes, in what counts once, in which states they update, and in nothing else.
- * Mistakes that only lowering can see (an op that cannot be cut
- * into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
+ * of a stage differ in origins of axes, in what counts once, in which states they
+ * update, and in nothing else.  Mistakes that only lowering can see (an op that cannot
+ * be cut into micro-batches, an unsupported dtype) are diagnostics.  Memory is *not*
  * judged here: see program_excess(). */
 Status codegen(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, uint32_t rank, const PassDump *, Program **out);
 
