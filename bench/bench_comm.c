@@ -4,9 +4,11 @@
  *
  * Starts N processes, pinned to the cores in turn, and prints a JSON
  * line for each operation and size: see comm_loop.h.  --copy also times what bounds
- * them, copies by all ranks at once: half of a buffer of so many bytes to its other
- * half (copy), and the same with the next rank's first half (fetch), which lies in
- * that rank's cache if anywhere. */
+ * them, copies by all ranks at once: half so many bytes of its own buffer (copy), or
+ * the next rank's (fetch), which lie in that rank's cache if anywhere; and a pass over
+ * its own buffer that replaces all of it (update).
+ *
+ * As in prun, what a peer reads lies in shared memory and what a rank alone reads in its own. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,6 +27,7 @@ static Endpoint *end;
 static CommGroup *all;
 static float *next_send;              /* the next rank's buffer */
 static Isa isa;                       /* asking the processor each time would cost more than a copy */
+static Caches caches;
 
 static void must(Status s)
 {
@@ -35,6 +38,14 @@ static void must(Status s)
 static void barrier(void)
 {
     must(end->comm->barrier(all));
+}
+
+static void update(int64_t count)
+{
+    const void *in[] = {peer.send};
+    void *out[] = {peer.send};
+    const Combine c = {.dtype = DT_f32, .op = REDUCE_SUM, .nin = 1, .nout = 1, .in = in, .out = out, .end = count};
+    combine(&c, isa);
 }
 
 static void call(CommOp op, int64_t count)
@@ -51,16 +62,17 @@ static void call(CommOp op, int64_t count)
         must(c->recv(end, previous, peer.recv, bytes));
         must(c->flush(end, COMM_ANY));
         break;
+    case BENCH_UPDATE: update(count); break;
     default:
-        copy_bytes(peer.send + count / 2, op == BENCH_COPY ? peer.send : next_send, bytes / 2, bytes >= 64 << 20, isa);
+        copy_bytes(peer.recv, op == BENCH_COPY ? peer.send : next_send, bytes / 2, copy_way(&caches, bytes * peer.nrank), isa);
     }
 }
 
 static void slowest(double *seconds, int n)
 {
-    memcpy(peer.recv, seconds, (size_t)n * sizeof *seconds);
-    must(end->comm->all_reduce(all, peer.recv, peer.recv, n, DT_f64, REDUCE_MAX));
-    memcpy(seconds, peer.recv, (size_t)n * sizeof *seconds);
+    memcpy(peer.send, seconds, (size_t)n * sizeof *seconds);
+    must(end->comm->all_reduce(all, peer.send, peer.send, n, DT_f64, REDUCE_MAX));
+    memcpy(seconds, peer.send, (size_t)n * sizeof *seconds);
 }
 
 /* The rank-th processor this process may run on. */
@@ -86,18 +98,20 @@ static void be_rank(const WorldFiles *f, int rank, const Options *o, int cores)
     pin(rank % cores);
     must(world_map(a, f, rank, &w));
     isa = isa_best();
+    caches = caches_read();
     end = endpoint_open(a, w, rank, NULL, isa);
     for (int i = 0; i < o->ranks; i++)
         member[i] = i;
     all = end->comm->group(end, a, 0, member, o->ranks);
-    char *part = world_part(w, rank);
-    peer = (CommPeer){.name = "prun", .rank = rank, .nrank = o->ranks, .send = (float *)part,
-                      .recv = (float *)(part + 2 * o->most + SLACK), .call = call, .barrier = barrier, .slowest = slowest};
+    peer = (CommPeer){.name = "prun", .rank = rank, .nrank = o->ranks, .send = world_part(w, rank), .recv = loop_buffer(ROOM),
+                      .call = call, .barrier = barrier, .slowest = slowest};
     next_send = world_part(w, (rank + 1) % o->ranks);
     loop_all(&peer, o->most);
     for (int64_t bytes = 256 << 10; o->copy && bytes <= 2 * o->most; bytes *= 2) {
         loop_measure(&peer, BENCH_COPY, bytes);
         loop_measure(&peer, BENCH_FETCH, bytes);
+        if (bytes <= o->most)
+            loop_measure(&peer, BENCH_UPDATE, bytes);
     }
     fflush(stdout);
     exit(0);
@@ -108,7 +122,7 @@ static int run_ranks(const Options *o)
 {
     int64_t part[MOST_RANKS];
     for (int i = 0; i < o->ranks; i++)
-        part[i] = 3 * o->most + 2 * SLACK;
+        part[i] = o->most + SLACK;
     WorldFiles f;
     World *w;
     Arena *a = arena_new("launcher");

@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
-typedef enum CommOp { BENCH_ALL_REDUCE, BENCH_ALL_GATHER, BENCH_REDUCE_SCATTER, BENCH_EXCHANGE, BENCH_COPY, BENCH_FETCH, BENCH_OPS } CommOp;
-static const char *const comm_op_name[BENCH_OPS] = {"all_reduce", "all_gather", "reduce_scatter", "exchange", "copy", "fetch"};
+typedef enum CommOp { BENCH_ALL_REDUCE, BENCH_ALL_GATHER, BENCH_REDUCE_SCATTER, BENCH_EXCHANGE, BENCH_COPY, BENCH_FETCH, BENCH_UPDATE, BENCH_OPS } CommOp;
+static const char *const comm_op_name[BENCH_OPS] = {"all_reduce", "all_gather", "reduce_scatter", "exchange", "copy", "fetch", "update"};
 
-enum { MOST_CALLS = 400, LARGEST = 64 << 20, SYNC_FROM = 64 << 10 };
+enum { MOST_CALLS = 400, LARGEST = 64 << 20, SYNC_FROM = 64 << 10, ROOM = LARGEST + (2 << 20) };
 
 /* How one program communicates.  Counts are of floats, a multiple of the number of
  * ranks: of the whole buffer for all_reduce, of the result of all_gather (the own
@@ -25,11 +26,24 @@ enum { MOST_CALLS = 400, LARGEST = 64 << 20, SYNC_FROM = 64 << 10 };
 typedef struct CommPeer {
     const char *name;
     int         rank, nrank;
-    float      *send, *recv;          /* LARGEST bytes and a little each */
+    float      *send, *recv;          /* ROOM bytes each, or the largest size and a little */
     void      (*call)(CommOp, int64_t count);
     void      (*barrier)(void);
     void      (*slowest)(double *seconds, int n);    /* maximum over ranks of each */
 } CommPeer;
+
+/* Touched, and in huge pages where the system grants them. */
+static void *loop_buffer(size_t bytes)
+{
+    void *p = aligned_alloc(2 << 20, bytes);
+    if (!p) {
+        fprintf(stderr, "no memory to measure communication\n");
+        exit(3);
+    }
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 0, bytes);
+    return p;
+}
 
 static double loop_seconds(void)
 {
@@ -53,7 +67,7 @@ static int by_size(const void *a, const void *b)
 /* Rewrite what this rank sends: in all_gather its own part of the result. */
 static void loop_dirty(const CommPeer *p, CommOp op, int64_t count, int turn)
 {
-    int64_t n = op == BENCH_ALL_GATHER ? count / p->nrank : op >= BENCH_COPY ? count / 2 : count;
+    int64_t n = op == BENCH_ALL_GATHER ? count / p->nrank : op == BENCH_COPY || op == BENCH_FETCH ? count / 2 : count;
     float *x = p->send + (op == BENCH_ALL_GATHER ? n * p->rank : 0);
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)(turn + p->rank);

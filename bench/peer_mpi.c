@@ -2,10 +2,8 @@
  *
  *     mpirun -np N peer_mpi [BYTES]
  *
- * BYTES is the largest size.  Buffers are touched before, in huge pages where the
- * system grants them. */
+ * BYTES is the largest size. */
 #include <mpi.h>
-#include <sys/mman.h>
 
 #include "bench/comm_loop.h"
 
@@ -36,23 +34,10 @@ static void slowest(double *seconds, int n)
     MPI_Allreduce(MPI_IN_PLACE, seconds, n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 }
 
-static float *buffer(size_t bytes)
-{
-    void *p = aligned_alloc(2 << 20, bytes);
-    if (!p) {
-        fprintf(stderr, "peer_mpi: no memory\n");
-        exit(3);
-    }
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
-    memset(p, 0, bytes);
-    return p;
-}
-
 int main(int argc, char **argv)
 {
-    enum { ROOM = LARGEST + (2 << 20) };
     MPI_Init(&argc, &argv);
-    peer = (CommPeer){.name = "mpi", .send = buffer(ROOM), .recv = buffer(ROOM), .call = call, .barrier = barrier, .slowest = slowest};
+    peer = (CommPeer){.name = "mpi", .send = loop_buffer(ROOM), .recv = loop_buffer(ROOM), .call = call, .barrier = barrier, .slowest = slowest};
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.nrank);
     loop_all(&peer, argc > 1 ? atoll(argv[1]) : LARGEST);

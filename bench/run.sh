@@ -20,7 +20,7 @@ seqs=${BENCH_SEQS:-64 256}           # tokens a sequence
 threads=${BENCH_THREADS:-1 2}
 rounds=${BENCH_ROUNDS:-3}            # turns of prun and PyTorch
 steps=${BENCH_STEPS:-3}              # timed steps a turn
-comm_rounds=${BENCH_COMM_ROUNDS:-7}  # turns of our collectives and Open MPI's
+comm_rounds=${BENCH_COMM_ROUNDS:-9}  # turns of our collectives and Open MPI's
 
 fail() {
     printf 'bench: %s\n' "$1" >&2

@@ -1,7 +1,11 @@
-/* Which form of combine() and copy_bytes() runs. */
+/* Which form of combine() and copy_bytes() runs, and how it writes. */
 #include "kernels/combine.h"
 
 #include <assert.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "kernels/cpu/cpu.h"
 
@@ -20,11 +24,68 @@ void combine(const Combine *c, Isa isa)
     }
 }
 
-void copy_bytes(void *to, const void *from, int64_t bytes, bool stream, Isa isa)
+/* ---- copies ---- */
+
+static bool on_line(const void *p)
 {
+    return (uintptr_t)p % 64 == 0;
+}
+
+#if defined(__x86_64__)
+static void copy_string(void *to, const void *from, int64_t bytes)
+{
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+#endif
+
+void copy_bytes(void *to, const void *from, int64_t bytes, CopyWay way, Isa isa)
+{
+    bool stream = way == COPY_STREAM;
+#if defined(__x86_64__)
+    if (way == COPY_STRING && on_line(to) && on_line(from)) {      /* else it can be slower than plain stores */
+        copy_string(to, from, bytes);
+        return;
+    }
+#endif
     switch (isa) {
     case ISA_V4: copy_bytes_v4(to, from, bytes, stream); break;
     case ISA_V3: copy_bytes_v3(to, from, bytes, stream); break;
     default:     copy_bytes_v2(to, from, bytes, stream); break;
     }
+}
+
+/* ---- the choice of a way ---- */
+
+static bool has_fast_strings(void)
+{
+#if defined(__x86_64__)
+    enum { ENHANCED_MOVSB = 1 << 9 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & ENHANCED_MOVSB);
+#else
+    return false;
+#endif
+}
+
+/* Virtual machines may report the sum of all sockets' caches. */
+Caches caches_read(void)
+{
+    enum { USUAL = 32 << 20 };
+    int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return (Caches){.last = bytes > 0 && bytes < USUAL ? bytes : USUAL, .strings = has_fast_strings()};
+}
+
+/* Measured with two processes that copy from each other.  Below half of the last cache
+ * strings are no faster.  At twice of it a copy and the next read of it cost as much together
+ * either way, and the copy alone is faster streamed; at one and a half, strings win both. */
+CopyWay copy_way(const Caches *c, int64_t touched)
+{
+    if (touched >= 2 * c->last)
+        return COPY_STREAM;
+    return c->strings && touched >= c->last / 2 ? COPY_STRING : COPY_PLAIN;
+}
+
+bool combine_streams(const Caches *c, int64_t touched)
+{
+    return touched >= c->last;
 }

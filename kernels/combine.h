@@ -25,7 +25,27 @@ typedef struct Combine {
 
 bool combine_has(DType, ReduceOp);
 void combine(const Combine *, Isa);
-/* The arrays do not overlap. */
-void copy_bytes(void *to, const void *from, int64_t bytes, bool stream, Isa);
+
+/* How a copy writes.  A plain store first reads the line it is going to replace.
+ * The processor's string instruction does not, yet the result stays in the caches;
+ * and a line that it reads stays with the core that wrote it, which can soon write
+ * it again.  Streaming goes around the caches. */
+typedef enum CopyWay { COPY_PLAIN, COPY_STRING, COPY_STREAM } CopyWay;
+
+/* The arrays do not overlap.  Where an array does not begin with a cache line, a copy
+ * may be plain all the same. */
+void copy_bytes(void *to, const void *from, int64_t bytes, CopyWay, Isa);
+
+/* What the best way depends on.  Read once: asking takes longer than a small copy. */
+typedef struct Caches {
+    int64_t last;                     /* bytes of the last level */
+    bool    strings;                  /* string instructions are fast */
+} Caches;
+
+Caches  caches_read(void);
+/* `touched`: bytes that all who copy, or combine, at the same time read and write. */
+CopyWay copy_way(const Caches *, int64_t touched);
+/* Of arrays that are not combined in place: there the lines to write were just read. */
+bool    combine_streams(const Caches *, int64_t touched);
 
 #endif

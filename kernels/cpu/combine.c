@@ -18,7 +18,7 @@ enum { WIDTH = 32 };
 enum { WIDTH = 16 };
 #define STREAM(p, x) _mm_stream_si128((void *)(p), (__m128i)(x))
 #endif
-enum { BLOCK = 4, LINE = 64 };        /* registers; bytes */
+enum { BLOCK = 4, LINE = 64, PAGE = 4096 };          /* registers; bytes */
 
 /* Bits of a register, and the same from an address of any alignment. */
 typedef uint64_t Bits __attribute__((vector_size(WIDTH)));
@@ -125,12 +125,16 @@ void NAMED(combine, ISA)(const Combine *c)
         _mm_sfence();                 /* streamed writes are not ordered before a later flag */
 }
 
-/* The blocks of a copy; the rest, less than one, is left. */
+/* The blocks of a copy; the rest, less than one, is left.  A copy that streams is so large that it
+ * waits for memory: it asks for the next page itself, as the processor's own prefetch ends with a
+ * small page. */
 static inline __attribute__((always_inline)) int64_t copy_blocks(char *to, const char *from, int64_t bytes, bool stream)
 {
     int64_t i = 0;
     for (; i + BLOCK * WIDTH <= bytes; i += BLOCK * WIDTH) {
         Bits x[BLOCK];
+        for (int ahead = PAGE; stream && ahead < PAGE + BLOCK * WIDTH; ahead += LINE)
+            _mm_prefetch(from + i + ahead, _MM_HINT_T0);
         for (int b = 0; b < BLOCK; b++)
             x[b] = load(from + i + b * WIDTH);
         for (int b = 0; b < BLOCK; b++)

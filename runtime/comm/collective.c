@@ -95,13 +95,23 @@ static Status finish(CpuGroup *g, const Collective *c)
 
 /* ---- reductions ---- */
 
-/* Elements [first, end) of all sends into `nout` buffers.  Streaming pays where the
- * result's place is not in the cache: not in place, where it was just read. */
+/* Whether a sum replaces what it reads.  One output tells: members call alike. */
+static bool in_place(const CpuGroup *g, const Sides *s, const void *out)
+{
+    bool is = false;
+    for (int i = 0; i < g->base.n && !is; i++)
+        is = s->from[i] == out;
+    return is;
+}
+
+/* Elements [first, end) of all sends into `nout` buffers. */
 static void sum_up(const CpuGroup *g, const Collective *c, const Sides *s, void *const *out, int nout, int64_t first, int64_t end)
 {
+    const CpuEndpoint *e = end_of(g);
+    int64_t touched = (end - first) * dtype_bytes(c->dtype) * (g->base.n + nout) * e->base.nrank;
     const Combine sum = {.dtype = c->dtype, .op = c->op, .nin = g->base.n, .nout = nout, .in = s->from, .out = out, .first = first, .end = end,
-                         .stream = c->send != c->recv && endpoint_streams(end_of(g), (end - first) * dtype_bytes(c->dtype) * nout)};
-    endpoint_combine(end_of(g), &sum);
+                         .stream = combine_streams(&e->caches, touched) && !in_place(g, s, out[0])};
+    endpoint_combine(e, &sum);
 }
 
 /* This member's slice of a large reduction: whole cache lines of every buffer. */
@@ -159,11 +169,11 @@ Status cpu_reduce_scatter(CommGroup *group, const void *send, void *recv, int64_
 
 /* ---- copies ---- */
 
-/* One of the copies of a call, all of which write `total` bytes. */
+/* One of the copies of a call, all of which are of `total` bytes. */
 static void copy(const CpuGroup *g, void *to, const void *from, int64_t bytes, int64_t total)
 {
     if (to != from)
-        endpoint_copy(end_of(g), to, from, bytes, endpoint_streams(end_of(g), total));
+        endpoint_copy(end_of(g), to, from, bytes, total);
 }
 
 Status cpu_broadcast(CommGroup *group, const void *send, void *recv, int64_t count, DType dtype, int root)

@@ -2,15 +2,6 @@
 #include "runtime/comm/world.h"
 
 #include <assert.h>
-#include <unistd.h>
-
-/* Of the last level; virtual machines may report the sum of all sockets' caches. */
-static int64_t cache_bytes(void)
-{
-    enum { USUAL = 32 << 20 };
-    int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return bytes > 0 && bytes < USUAL ? bytes : USUAL;
-}
 
 Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
 {
@@ -20,7 +11,7 @@ Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
     *e = (CpuEndpoint){
         .base = {.comm = &comm_cpu, .rank = rank, .nrank = h->nrank},
         .world = w, .team = team, .isa = isa, .timeout = 10,
-        .spins = spins_for(h->nrank, h->cores), .cache = cache_bytes(),
+        .spins = spins_for(h->nrank, h->cores), .caches = caches_read(),
         .sent = NEWN(a, uint32_t, h->nrank), .received = NEWN(a, uint32_t, h->nrank), .lent = NEWN(a, uint32_t, h->nrank),
     };
     return &e->base;

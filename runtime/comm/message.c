@@ -36,7 +36,7 @@ Status cpu_recv(Endpoint *end, int from, void *buffer, int64_t bytes)
     if (bytes <= COMM_SMALL)
         memcpy(buffer, l->data, (size_t)bytes);
     else
-        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes, endpoint_streams(e, bytes));
+        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes, bytes);
     flag_raise(&c->received, k);
     return OK;
 }

@@ -4,7 +4,7 @@
 /* Below this one thread is done before others have woken. */
 enum { TEAM_BYTES = 256 << 10 };
 
-typedef struct Copy { char *to; const char *from; int64_t bytes; bool stream; Isa isa; } Copy;
+typedef struct Copy { char *to; const char *from; int64_t bytes; CopyWay way; Isa isa; } Copy;
 typedef struct Sum { const Combine *c; Isa isa; } Sum;
 
 static void copy_some(void *ctx, int worker, int nworker)
@@ -12,7 +12,7 @@ static void copy_some(void *ctx, int worker, int nworker)
     const Copy *c = ctx;
     int64_t first, end;
     team_part(c->bytes, LINE, worker, nworker, &first, &end);
-    copy_bytes(c->to + first, c->from + first, end - first, c->stream, c->isa);
+    copy_bytes(c->to + first, c->from + first, end - first, c->way, c->isa);
 }
 
 static void combine_some(void *ctx, int worker, int nworker)
@@ -34,16 +34,9 @@ static void share(const CpuEndpoint *e, int64_t bytes, TeamFn fn, void *ctx)
         fn(ctx, 0, 1);
 }
 
-/* Twice the cache: at half of that, part of what is written is still found there by
- * whoever reads it next, and streaming was measured to lose. */
-bool endpoint_streams(const CpuEndpoint *e, int64_t bytes)
+void endpoint_copy(const CpuEndpoint *e, void *to, const void *from, int64_t bytes, int64_t total)
 {
-    return bytes * e->base.nrank >= 2 * e->cache;
-}
-
-void endpoint_copy(const CpuEndpoint *e, void *to, const void *from, int64_t bytes, bool stream)
-{
-    Copy c = {to, from, bytes, stream, e->isa};
+    Copy c = {to, from, bytes, copy_way(&e->caches, 2 * total * e->base.nrank), e->isa};
     share(e, bytes, copy_some, &c);
 }
 

@@ -93,7 +93,7 @@ typedef struct CpuEndpoint {
     Isa       isa;
     double    timeout;                /* seconds */
     int       spins;                  /* before yielding */
-    int64_t   cache;                  /* bytes of the last-level cache */
+    Caches    caches;
     uint32_t *sent, *received;        /* messages to and from each rank */
     uint32_t *lent;                   /* the last message to each rank that is read from a buffer; 0: none */
 } CpuEndpoint;
@@ -141,10 +141,8 @@ Status cpu_recv(Endpoint *, int from, void *buffer, int64_t bytes);
 Status cpu_flush(Endpoint *, int to);
 
 /* ---- share.c: work divided among the rank's team ---- */
-/* Whether `bytes` that this rank writes, while its peers write as many, are better
- * written around the caches. */
-bool endpoint_streams(const CpuEndpoint *, int64_t bytes);
-void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes, bool stream);
+/* One of the copies of a call; in all of them this rank copies `total` bytes, and its peers as many. */
+void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes, int64_t total);
 void endpoint_combine(const CpuEndpoint *, const Combine *);
 
 /* ---- endpoint.c ---- */

@@ -96,15 +96,32 @@ static void copies(void **state)
     static Arrays a, b;
     for (Isa isa = ISA_V2; isa <= isa_best(); isa++)
         for (int64_t n = 0; n < 1200; n += n < 300 ? 1 : 37)
-            for (int shift = 0; shift < 4; shift++) {
-                fill(&a, DT_i64);
-                memset(&b, 0x5a, sizeof b);
-                unsigned char *to = b.at[0] + EDGE + (shift & 1) * 3;
-                copy_bytes(to, a.at[0] + shift, n, shift & 2, isa);
-                assert_memory_equal(to, a.at[0] + shift, (size_t)n);
-                assert_int_equal(to[-1], 0x5a);
-                assert_int_equal(to[n], 0x5a);
-            }
+            for (int shift = 0; shift < 4; shift++)
+                for (CopyWay way = COPY_PLAIN; way <= COPY_STREAM; way++) {
+                    fill(&a, DT_i64);
+                    memset(&b, 0x5a, sizeof b);
+                    unsigned char *to = b.at[0] + EDGE + (shift & 1) * 3, *from = a.at[0] + (shift & 2);
+                    copy_bytes(to, from, n, way, isa);
+                    assert_memory_equal(to, from, (size_t)n);
+                    assert_int_equal(to[-1], 0x5a);
+                    assert_int_equal(to[n], 0x5a);
+                }
+}
+
+/* Ways go from plain to strings, where there are any, to streaming. */
+static void way_grows_with_what_is_touched(void **state)
+{
+    (void)state;
+    const Caches with = {.last = 1000, .strings = true}, without = {.last = 1000};
+    assert_int_equal(copy_way(&with, 499), COPY_PLAIN);
+    assert_int_equal(copy_way(&with, 500), COPY_STRING);
+    assert_int_equal(copy_way(&with, 1999), COPY_STRING);
+    assert_int_equal(copy_way(&with, 2000), COPY_STREAM);
+    assert_int_equal(copy_way(&without, 1999), COPY_PLAIN);
+    assert_int_equal(copy_way(&without, 2000), COPY_STREAM);
+    assert_false(combine_streams(&with, 999));
+    assert_true(combine_streams(&with, 1000));
+    assert_true(caches_read().last > 0);
 }
 
 static void other_types_are_not_had(void **state)
@@ -117,6 +134,7 @@ static void other_types_are_not_had(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_maxima), cmocka_unit_test(copies), cmocka_unit_test(other_types_are_not_had)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_maxima), cmocka_unit_test(copies),
+                                       cmocka_unit_test(way_grows_with_what_is_touched), cmocka_unit_test(other_types_are_not_had)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
