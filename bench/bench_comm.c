@@ -1,9 +1,9 @@
 /* Collectives of ranks on one machine.
  *
- *     bench_comm [--ranks N] [--most BYTES] [--copy]
+ *     bench_comm [--ranks N] [--most BYTES] [--only OPERATION] [--copy]
  *
  * Starts N processes, pinned to the cores in turn, and prints a JSON
- * line for each operation and size: see comm_loop.h.  --copy also times what bounds
+ * line for each operation and size, or for one operation of BYTES: see comm_loop.h.  --copy also times what bounds
  * them, copies by all ranks at once: half so many bytes of its own buffer (copy), or
  * the next rank's (fetch), which lie in that rank's cache if anywhere; and a pass over
  * its own buffer that replaces all of it (update).
@@ -20,7 +20,7 @@
 
 enum { MOST_RANKS = 64, SLACK = 4096 };
 
-typedef struct Options { int ranks; long long most; bool copy; } Options;
+typedef struct Options { int ranks; long long most; const char *only; bool copy; } Options;
 
 static CommPeer peer;
 static Endpoint *end;
@@ -106,7 +106,7 @@ static void be_rank(const WorldFiles *f, int rank, const Options *o, int cores)
     peer = (CommPeer){.name = "prun", .rank = rank, .nrank = o->ranks, .send = world_part(w, rank), .recv = loop_buffer(ROOM),
                       .call = call, .barrier = barrier, .slowest = slowest};
     next_send = world_part(w, (rank + 1) % o->ranks);
-    loop_all(&peer, o->most);
+    loop_all(&peer, o->most, o->only);
     for (int64_t bytes = 256 << 10; o->copy && bytes <= 2 * o->most; bytes *= 2) {
         loop_measure(&peer, BENCH_COPY, bytes);
         loop_measure(&peer, BENCH_FETCH, bytes);
@@ -149,8 +149,10 @@ int main(int argc, char **argv)
             o.ranks = atoi(argv[++i]);
         } else if (i + 1 < argc && strcmp(argv[i], "--most") == 0) {
             o.most = atoll(argv[++i]);
+        } else if (i + 1 < argc && strcmp(argv[i], "--only") == 0) {
+            o.only = argv[++i];
         } else {
-            fprintf(stderr, "usage: bench_comm [--ranks N] [--most BYTES] [--copy]\n");
+            fprintf(stderr, "usage: bench_comm [--ranks N] [--most BYTES] [--only OPERATION] [--copy]\n");
             return 2;
         }
     }

@@ -96,13 +96,16 @@ static void loop_measure(const CommPeer *p, CommOp op, int64_t bytes)
                (long long)bytes, 1e6 * t[calls / 2], 1e6 * t[0]);
 }
 
-/* All operations, up to `most` bytes. */
-static void loop_all(const CommPeer *p, int64_t most)
+/* All operations, up to `most` bytes; or the named one alone, of `most` bytes. */
+static void loop_all(const CommPeer *p, int64_t most, const char *only)
 {
     const int64_t sizes[] = {8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
-    for (int op = 0; op < BENCH_COPY; op++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= most; i++)
+    for (int op = 0; op < BENCH_COPY; op++) {
+        for (size_t i = 0; !only && i < sizeof sizes / sizeof *sizes && sizes[i] <= most; i++)
             loop_measure(p, (CommOp)op, sizes[i]);
+        if (only && strcmp(only, comm_op_name[op]) == 0)
+            loop_measure(p, (CommOp)op, most);
+    }
     fflush(stdout);
 }
 

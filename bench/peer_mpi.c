@@ -1,8 +1,8 @@
 /* The operations of bench_comm in MPI:
  *
- *     mpirun -np N peer_mpi [BYTES]
+ *     mpirun -np N peer_mpi [BYTES [OPERATION]]
  *
- * BYTES is the largest size. */
+ * BYTES is the largest size, or that of the OPERATION. */
 #include <mpi.h>
 
 #include "bench/comm_loop.h"
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     peer = (CommPeer){.name = "mpi", .send = loop_buffer(ROOM), .recv = loop_buffer(ROOM), .call = call, .barrier = barrier, .slowest = slowest};
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.nrank);
-    loop_all(&peer, argc > 1 ? atoll(argv[1]) : LARGEST);
+    loop_all(&peer, argc > 1 ? atoll(argv[1]) : LARGEST, argc > 2 ? argv[2] : NULL);
     MPI_Finalize();
     return 0;
 }

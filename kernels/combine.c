@@ -24,33 +24,12 @@ void combine(const Combine *c, Isa isa)
     }
 }
 
-/* ---- copies ---- */
-
-static bool on_line(const void *p)
-{
-    return (uintptr_t)p % 64 == 0;
-}
-
-#if defined(__x86_64__)
-static void copy_string(void *to, const void *from, int64_t bytes)
-{
-    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-}
-#endif
-
 void copy_bytes(void *to, const void *from, int64_t bytes, CopyWay way, Isa isa)
 {
-    bool stream = way == COPY_STREAM;
-#if defined(__x86_64__)
-    if (way == COPY_STRING && on_line(to) && on_line(from)) {      /* else it can be slower than plain stores */
-        copy_string(to, from, bytes);
-        return;
-    }
-#endif
     switch (isa) {
-    case ISA_V4: copy_bytes_v4(to, from, bytes, stream); break;
-    case ISA_V3: copy_bytes_v3(to, from, bytes, stream); break;
-    default:     copy_bytes_v2(to, from, bytes, stream); break;
+    case ISA_V4: copy_bytes_v4(to, from, bytes, way); break;
+    case ISA_V3: copy_bytes_v3(to, from, bytes, way); break;
+    default:     copy_bytes_v2(to, from, bytes, way); break;
     }
 }
 

@@ -28,8 +28,8 @@ void combine(const Combine *, Isa);
 
 /* How a copy writes.  A plain store first reads the line it is going to replace.
  * The processor's string instruction does not, yet the result stays in the caches;
- * and a line that it reads stays with the core that wrote it, which can soon write
- * it again.  Streaming goes around the caches. */
+ * and a core that wrote what it reads was measured to write that again sooner.
+ * Streaming goes around the caches. */
 typedef enum CopyWay { COPY_PLAIN, COPY_STRING, COPY_STREAM } CopyWay;
 
 /* The arrays do not overlap.  Where an array does not begin with a cache line, a copy

@@ -143,10 +143,19 @@ static inline __attribute__((always_inline)) int64_t copy_blocks(char *to, const
     return i;
 }
 
-void NAMED(copy_bytes, ISA)(void *to, const void *from, int64_t bytes, bool stream)
+static void copy_string(void *to, const void *from, int64_t bytes)
+{
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
+void NAMED(copy_bytes, ISA)(void *to, const void *from, int64_t bytes, CopyWay way)
 {
     int64_t done;
-    if (stream && on_line(to)) {
+    if (way == COPY_STRING && on_line(to) && on_line(from)) {      /* else it can be slower than plain stores */
+        copy_string(to, from, bytes);
+        return;
+    }
+    if (way == COPY_STREAM && on_line(to)) {
         done = copy_blocks(to, from, bytes, true);
         _mm_sfence();
     } else {

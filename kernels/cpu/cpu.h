@@ -3,7 +3,7 @@
 /* Fast kernels: every file of this folder is compiled once per instruction set,
  * with -DISA=v2, v3 and v4, and its functions carry that suffix.  cpu.def lists
  * them; the registry prefers them to the plain forms. */
-#include "kernels/kernel.h"
+#include "kernels/combine.h"
 
 #define CPU(op, real)                          \
     void op##_##real##_v2(const KCall *c);     \
@@ -20,9 +20,8 @@ void multiply_f32_v4(const Gemm *, const float *a, const float *b, float *c);
 
 /* combine() and copy_bytes(), see kernels/combine.h. */
 #define COMBINE_FORMS(isa)                       \
-    void combine_##isa(const struct Combine *);  \
-    void copy_bytes_##isa(void *to, const void *from, int64_t bytes, bool stream);
-struct Combine;
+    void combine_##isa(const Combine *);         \
+    void copy_bytes_##isa(void *to, const void *from, int64_t bytes, CopyWay);
 COMBINE_FORMS(v2) COMBINE_FORMS(v3) COMBINE_FORMS(v4)
 #undef COMBINE_FORMS
 
