@@ -50,6 +50,21 @@ const char *buffer_class_text(BufferClass c)
     return text[c];
 }
 
+const char *stream_name(unsigned i)
+{
+    static const char *const name[STREAMS] = {
+#define X(name) #name,
+        STREAM_LIST(X)
+#undef X
+    };
+    return name[i];
+}
+
+bool instr_runs(const Instr *in, const Program *p, const Call *c)
+{
+    return in->when == WHEN_ALWAYS || c->micro + (int64_t)1 == p->microbatches;
+}
+
 int64_t tensor_elements(const Tensor *t)
 {
     int64_t n = 1;

@@ -7,7 +7,8 @@
  * A Program has *buffers* (every byte the rank owns, each with class, lifetime
  * and offset), *instructions* (one op each, on buffers), *procedures* (runs of
  * instructions: begin, forward, backward, update, evaluate) and a *schedule* of
- * calls.  Procedures do not grow with the number of micro-batches.
+ * calls.  Procedures do not grow with the number of micro-batches.  An instruction is
+ * on a *stream*; those of one stream follow each other, and *waits* order the rest.
  *
  * Arguments name tensors: a buffer's bytes under a shape.  A tensor axis knows
  * where its local elements lie in the global tensor; place_global() in place.h
@@ -81,8 +82,30 @@ typedef struct Tensor {
 /* When a result is added to what is there instead of replacing it. */
 typedef enum Accumulate { ACC_NO, ACC_YES, ACC_AFTER_FIRST } Accumulate;   /* after the first micro-batch of a step */
 
+/* Streams: queues of one device.  Instructions of one run one after the other, in the
+ * order of the calls; of different ones at the same time, unless a wait forbids it. */
+#define STREAM_LIST(X)                                                                   \
+    X(compute)    /* kernels */                                                          \
+    X(collective) /* conversions between placements, and scalars that ranks sum up */    \
+    X(gradient)   /* sums of gradients, the norm, and weights that go back out */        \
+    X(send) X(recv)   /* messages between stages */
+typedef enum Stream {
+#define X(name) STREAM_##name,
+    STREAM_LIST(X)
+#undef X
+    STREAMS
+} Stream;
+
+const char *stream_name(unsigned);                   /* as in the list above */
+
+/* In which calls of its procedure an instruction is executed: in all, or in that of the
+ * last micro-batch of the step alone. */
+typedef enum When { WHEN_ALWAYS, WHEN_LAST } When;
+
 typedef struct Instr {
     OpKind      op;
+    Stream      stream;
+    When        when;
     const char *path;                 /* of the graph op(s) it came from */
     const char *key;                  /* random numbers */
     uint8_t     narg, nout, nfactor;
@@ -122,6 +145,13 @@ typedef struct Proc {
 
 typedef struct Call { uint32_t proc, micro, slot; } Call;
 
+/* Before `instr` runs, its stream waits until `on`, of another stream, has run: in the
+ * latest call that had the slot of this one (same_slot), or in the latest of all.  As
+ * with events of CUDA, the latest are those before this instruction in the order of the
+ * calls, and what has not run yet is not waited for.  An instruction that some wait
+ * names is *recorded*: an event is an (instruction, slot). */
+typedef struct Wait { uint32_t instr, on; bool same_slot; } Wait;
+
 /* What the loader fills: one tensor holding the rank's whole batch of a step. */
 typedef struct Input { const char *name; TensorId tensor; } Input;
 
@@ -158,6 +188,7 @@ typedef struct Program {
     Instr      *instr;  uint32_t ninstr;
     Proc       *proc;   uint32_t nproc;
     Call       *call;   uint32_t ncall;              /* one step */
+    Wait       *wait;   uint32_t nwait;              /* in order of `instr` */
     Input      *input;  uint32_t ninput;
     State      *state;  uint32_t nstate;
     TensorId    loss, norm;           /* scalars; norm: sum of squares of all gradients */
@@ -182,6 +213,8 @@ int64_t program_map_bytes(const Program *);          /* of both parts */
 
 int64_t tensor_elements(const Tensor *);
 int64_t tensor_bytes(const Tensor *);
+/* Whether a call executes an instruction of its procedure. */
+bool    instr_runs(const Instr *, const Program *, const Call *);
 double  instr_flops(const Instr *, const Program *);
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
 const Attr *instr_attr(const Instr *, const char *name);

@@ -207,6 +207,8 @@ static void check_instr(At at)
         broken(at.k, "instruction %u (%s) has no result", at.i, in->path);
     if (op_info[in->op].flags & OPF_COMM)
         check_group(at);
+    if (in->stream >= STREAMS)
+        broken(at.k, "instruction %u (%s): no stream %d", at.i, in->path, (int)in->stream);
     if ((in->acc == ACC_NO) != (in->acc_out == 0) || (in->acc != ACC_NO && !(op_info[in->op].flags & OPF_ACCUM)))
         broken(at.k, "instruction %u (%s): %s cannot accumulate like that", at.i, in->path, op_info[in->op].name);
     if (at.k->broken == before)
@@ -223,6 +225,28 @@ static void check_order(Checker *k, const Program *p)
     for (uint32_t i = 0; i < p->ncall; i++)
         if (p->call[i].proc >= p->nproc || p->call[i].micro >= (uint64_t)p->microbatches)
             broken(k, "call %u: procedure %u, micro-batch %u", i, p->call[i].proc, p->call[i].micro);
+}
+
+/* Only backward goes through the micro-batches of a step once and is done with the last. */
+static void check_guards(Checker *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->nproc; i++)
+        for (uint32_t n = p->proc[i].first; n < p->proc[i].end && p->proc[i].kind != PROC_backward; n++)
+            if (p->instr[n].when != WHEN_ALWAYS)
+                broken(k, "instruction %u (%s) is of the last micro-batch, but not of backward", n, p->instr[n].path);
+}
+
+static void check_waits(Checker *k, const Program *p)
+{
+    for (uint32_t i = 0; i < p->nwait; i++) {
+        const Wait *w = &p->wait[i];
+        if (w->instr >= p->ninstr || w->on >= p->ninstr)
+            broken(k, "wait %u: instruction %u waits for instruction %u of %u", i, w->instr, w->on, p->ninstr);
+        else if (p->instr[w->instr].stream == p->instr[w->on].stream)
+            broken(k, "wait %u: instruction %u waits for instruction %u of its own stream", i, w->instr, w->on);
+        else if (i > 0 && p->wait[i - 1].instr > w->instr)
+            broken(k, "wait %u, of instruction %u, stands after that of instruction %u", i, w->instr, p->wait[i - 1].instr);
+    }
 }
 
 static void check_named(Checker *k, const Program *p, const char *what, const char *name, TensorId t, bool needed)
@@ -287,6 +311,10 @@ int program_check(const Program *p, FILE *err)
     for (uint32_t i = 0; i < p->ninstr; i++)
         check_instr((At){&k, p, &p->instr[i], i});
     check_order(&k, p);
+    if (!k.broken) {
+        check_guards(&k, p);
+        check_waits(&k, p);
+    }
     check_outside(&k, p);
     if (!k.broken)
         program_replay(p, &k);

@@ -128,12 +128,14 @@ static void replay_instr(Replay *rp, uint32_t i)
 
 /* ---- procedures ---- */
 
-static void replay_proc(Replay *rp, uint32_t proc, uint32_t micro, uint32_t slot)
+static void replay_call(Replay *rp, const Call *c)
 {
-    rp->micro = micro;
-    rp->slot = slot;
-    for (uint32_t i = rp->p->proc[proc].first; i < rp->p->proc[proc].end; i++)
-        replay_instr(rp, i);
+    const Program *p = rp->p;
+    rp->micro = c->micro;
+    rp->slot = c->slot;
+    for (uint32_t i = p->proc[c->proc].first; i < p->proc[c->proc].end; i++)
+        if (instr_runs(&p->instr[i], p, c))
+            replay_instr(rp, i);
 }
 
 /* After a backward call: every trained weight has got its summand. */
@@ -159,7 +161,7 @@ static void replay_step(Replay *rp)
         const Call *call = &p->call[c];
         if (!is_replayed(p, call->micro))
             continue;
-        replay_proc(rp, call->proc, call->micro, call->slot);
+        replay_call(rp, call);
         if (buckets && p->proc[call->proc].kind == PROC_backward && p->proc[call->proc].chunk == 0)
             check_gradients(rp, call->micro);
     }
@@ -172,10 +174,10 @@ static void replay_evaluation(Replay *rp)
     bool any = false;
     for (uint32_t i = 0; i < p->nproc; i++)
         if (p->proc[i].kind == PROC_begin)
-            replay_proc(rp, i, 0, 0);
+            replay_call(rp, &(Call){.proc = i});
     for (uint32_t i = 0; i < p->nproc; i++)
         if (p->proc[i].kind == PROC_evaluate) {
-            replay_proc(rp, i, 0, 0);
+            replay_call(rp, &(Call){.proc = i});
             any = true;
         }
     for (uint32_t o = 0; any && o < p->noutput; o++) {

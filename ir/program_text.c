@@ -37,6 +37,11 @@ static const char *acc_name(unsigned i)
     return name[i];
 }
 
+static const char *when_name(unsigned i)
+{
+    return i == WHEN_ALWAYS ? "always" : "last";
+}
+
 static const char *bool_text(bool b)
 {
     return b ? "true" : "false";
@@ -133,6 +138,10 @@ static void print_instr(FILE *f, const Program *p, uint32_t i)
 {
     const Instr *in = &p->instr[i];
     fprintf(f, "instr id=%u op=%s", i, op_info[in->op].name);
+    if (in->stream != STREAM_compute)
+        fprintf(f, " stream=%s", stream_name(in->stream));
+    if (in->when != WHEN_ALWAYS)
+        fprintf(f, " when=%s", when_name(in->when));
     record_put_string(f, "path", in->path);
     record_put_string(f, "key", in->key ? in->key : "");
     put_tensors(f, "args", in->narg, in->arg);
@@ -195,6 +204,8 @@ void program_print(FILE *f, const Program *p)
                 p->proc[i].first, p->proc[i].end);
     for (uint32_t i = 0; i < p->ncall; i++)
         fprintf(f, "call proc=%u micro=%u slot=%u\n", p->call[i].proc, p->call[i].micro, p->call[i].slot);
+    for (uint32_t i = 0; i < p->nwait; i++)
+        fprintf(f, "wait instr=%u on=%u%s\n", p->wait[i].instr, p->wait[i].on, p->wait[i].same_slot ? " same_slot=true" : "");
     for (uint32_t i = 0; i < p->ninput; i++) {
         fputs("input", f);
         record_put_string(f, "name", p->input[i].name);
@@ -361,6 +372,8 @@ static void read_instr(Records *r, Program *p)
 {
     expect_id(r, p->ninstr);
     Instr in = {.op = (OpKind)record_word(r, "op", OP_KINDS, op_name_at)};
+    in.stream = record_has(r, "stream") ? (Stream)record_word(r, "stream", STREAMS, stream_name) : STREAM_compute;
+    in.when = record_has(r, "when") ? (When)record_word(r, "when", WHEN_LAST + 1, when_name) : WHEN_ALWAYS;
     in.path = record_string(r, "path");
     in.key = record_string(r, "key");
     memset(in.arg, 0xFF, sizeof in.arg);
@@ -397,6 +410,13 @@ static void read_call(Records *r, Program *p)
     c.micro = (uint32_t)record_int(r, "micro", 0, INT32_MAX);
     c.slot = (uint32_t)record_int(r, "slot", 0, INT32_MAX);
     PUSH(p->arena, p->call, p->ncall, c);
+}
+
+static void read_wait(Records *r, Program *p)
+{
+    Wait w = {.instr = (uint32_t)record_int(r, "instr", 0, (int64_t)p->ninstr - 1), .on = (uint32_t)record_int(r, "on", 0, (int64_t)p->ninstr - 1)};
+    w.same_slot = record_has(r, "same_slot") && record_bool(r, "same_slot");
+    PUSH(p->arena, p->wait, p->nwait, w);
 }
 
 static void read_input(Records *r, Program *p)
@@ -437,7 +457,8 @@ static const struct { const char *tag; void (*read)(Records *, Program *); } rea
     {"model", read_model},   {"device", read_device}, {"precision", read_precision}, {"optimizer", read_optimizer},
     {"group", read_group},
     {"buffer", read_buffer}, {"tensor", read_tensor}, {"instr", read_instr},         {"proc", read_proc},
-    {"call", read_call},     {"input", read_input},   {"state", read_state},         {"output", read_output},
+    {"call", read_call},     {"wait", read_wait},     {"input", read_input},         {"state", read_state},
+    {"output", read_output},
 };
 
 Status program_read(Arena *a, FILE *in, const char *name, FILE *err, Program **out)

@@ -104,6 +104,30 @@ static void a_program_reads_back(void **state)
     }
 }
 
+/* The update on a stream of its own, which waits for all of backward. */
+static void streams_and_waits_read_back(void **state)
+{
+    (void)state;
+    Build b = build_new(4);
+    gpt2(&b, tiny);
+    Program *p = lowered(&b, 2), *again = NULL;
+    const Proc *update = proc(p, PROC_update), *backward = proc(p, PROC_backward);
+    for (uint32_t i = update->first; i < update->end; i++)
+        p->instr[i].stream = STREAM_gradient;
+    PUSH(b.a, p->wait, p->nwait, ((Wait){.instr = update->first, .on = backward->end - 2, .same_slot = true}));
+    PUSH(b.a, p->wait, p->nwait, ((Wait){.instr = update->first, .on = backward->end - 1}));
+    char *once = text_of(print_program, p);
+    assert_int_equal(read_program(b.a, once, strlen(once), stderr, &again), OK);
+    assert_int_equal(again->instr[update->first].stream, STREAM_gradient);
+    assert_int_equal(again->nwait, 2);
+    assert_true(again->wait[0].same_slot && !again->wait[1].same_slot);
+    assert_true(program_hash(p) == program_hash(again));
+    again->wait[1].on--;
+    assert_true(program_hash(p) != program_hash(again));
+    free(once);
+    build_free(&b);
+}
+
 /* ---- damaged text ---- */
 
 static void refusals_name_the_line(void **state)
@@ -406,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_reads_back),
         cmocka_unit_test(a_program_reads_back),
+        cmocka_unit_test(streams_and_waits_read_back),
         cmocka_unit_test(refusals_name_the_line),
         cmocka_unit_test(damaged_dumps_are_refused_or_sound),
         cmocka_unit_test(quantities_are_short_and_exact),
