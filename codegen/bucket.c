@@ -103,6 +103,7 @@ static void fill(Buckets *bs, int64_t limit)
         Bucket *b = bucket_for(bs, r[i].state, limit);
         PUSH(bs->scratch, b->state, b->nstate, r[i].state);
         b->elements += padded(&bs->p->tensor[s->weight.i]);
+        b->ready = r[i].at;
     }
 }
 

@@ -16,6 +16,7 @@ typedef struct BucketKind {
 typedef struct Bucket {
     BucketKind kind;
     bool     full;
+    uint32_t ready;                   /* instruction that completes its gradients */
     bool     updated;                 /* by this rank: it has the moments of its part */
     int64_t  elements;                /* padded */
     int64_t  first, part;             /* elements of the part that is this rank's */
@@ -33,8 +34,9 @@ typedef struct Buckets {
     uint32_t nbucket;
 } Buckets;
 
-/* The update procedure: gradients summed over ranks, the norm, the optimizer, and
- * weights given to the ranks that did not update them. */
+/* Sums of gradients over ranks, in the backward procedure or after it; and the update
+ * procedure: the norm, the optimizer, and weights given to the ranks that did not update
+ * them. */
 void add_update(Buckets *);
 
 #endif

@@ -112,6 +112,12 @@ bool instr_writes(const Program *p, const Instr *in, BufferId b)
     return false;
 }
 
+bool sums_gradients(const Program *p, uint32_t i)
+{
+    const Instr *in = &p->instr[i];
+    return op_info[in->op].flags & OPF_COMM && in->narg > 0 && in->nout > 0 && p->buffer[buffer_of(p, in->out[0]).i].cls == CLASS_gradients;
+}
+
 /* ---- changing the list ---- */
 
 /* Index of the procedure, made at its place in the order of kinds when missing. */

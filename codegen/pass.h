@@ -159,6 +159,8 @@ void     uses_remove_dead(Uses *);
 
 bool     instr_reads(const Program *, const Instr *, BufferId);
 bool     instr_writes(const Program *, const Instr *, BufferId);
+/* Whether it sums accumulators of gradients over ranks, in place. */
+bool     sums_gradients(const Program *, uint32_t instr);
 static inline BufferId buffer_of(const Program *p, TensorId t) { return p->tensor[t.i].buffer; }
 
 /* ---- additions that become accumulation (accumulate.c) ---- */

@@ -1,4 +1,5 @@
-/* The update procedure.  What is done to a bucket depends on how its states lie:
+/* Sums of gradients over ranks, and the update procedure.  What is done to a bucket
+ * depends on how its states lie:
  *
  *   whole      gradients all_reduce; every rank steps
  *   shared out gradients reduce_scatter over the shard axes, what is got all_reduce
@@ -6,7 +7,11 @@
  *   at a server  gradients reduce_to the first rank of all that hold summands; that
  *              one steps; weights broadcast
  *
- * Copies of a weight on several stages are summed before anything is scattered. */
+ * Copies of a weight on several stages are summed before anything is scattered.
+ *
+ * A bucket is summed as soon as the last micro-batch's backward has completed it, while
+ * the rest of backward goes on.  Copies of a weight on several stages wait for update:
+ * a stage that met others in its last backward would hold up the pipeline. */
 #include "codegen/bucket.h"
 
 #include <assert.h>
@@ -74,13 +79,16 @@ static Instr step(Program *p, const Bucket *b)
     return in;
 }
 
-/* Instructions for the update procedure, emitted at the end of the program and taken
- * from there. */
-static void take(Buckets *bs, Insertion **ins, uint32_t *n, uint32_t before, uint32_t from)
+/* Instructions that were emitted at the end of the program are taken from there. */
+typedef struct Taken { Insertion *ins; uint32_t n; } Taken;
+
+static void take(Buckets *bs, Taken *t, uint32_t from, uint32_t before, ProcKind proc)
 {
     Program *p = bs->p;
-    for (uint32_t i = from; i < p->ninstr; i++)
-        PUSH(bs->scratch, *ins, *n, ((Insertion){before, p->instr[i], PROC_update}));
+    for (uint32_t i = from; i < p->ninstr; i++) {
+        p->instr[i].when = proc == PROC_backward ? WHEN_LAST : WHEN_ALWAYS;
+        PUSH(bs->scratch, t->ins, t->n, ((Insertion){before, p->instr[i], proc}));
+    }
     p->ninstr = from;
 }
 
@@ -174,14 +182,17 @@ void add_update(Buckets *bs)
     p->norm = code_own(p, norm, CLASS_scalars);
     const Proc *back = proc_find(p, PROC_backward);
     assert(back && "gradients are made in backward");
-    Insertion *ins = NULL;
-    uint32_t n = 0;
+    Taken t = {0};
     uint32_t from = p->ninstr, before = back->end;
-    for (uint32_t i = 0; i < bs->nbucket; i++)
-        reduce(bs, &bs->bucket[i]);
+    for (uint32_t i = 0; i < bs->nbucket; i++) {     /* those that are tied are last */
+        const Bucket *b = &bs->bucket[i];
+        reduce(bs, b);
+        if (!b->kind.tied)
+            take(bs, &t, from, b->ready + 1, PROC_backward);
+    }
     norm_of_all(bs);
     if (p->optimizer.kind != OPTIMIZER_NONE)
         step_all(bs);
-    take(bs, &ins, &n, before, from);
-    code_insert(p, bs->scratch, ins, n);
+    take(bs, &t, from, before, PROC_update);
+    code_insert(p, bs->scratch, t.ins, t.n);
 }

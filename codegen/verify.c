@@ -83,17 +83,22 @@ static Accumulate accumulation(const Instr *in, int k)
     return in->acc_out >> k & 1 ? in->acc : ACC_NO;
 }
 
+/* What was done so far to a weight's accumulator, in the order of instructions. */
+typedef struct Gradient { uint32_t writers, summed; } Gradient;   /* summed: by which instruction, over ranks; NOTHING: not yet */
+
 /* The first writer of an accumulator starts it anew in the first micro-batch, the
  * others add, all in backward, and nothing reads it there. */
-static void check_write(Verify *v, uint32_t i, const State *st, bool backward, Accumulate acc, uint32_t *writers)
+static void check_write(Verify *v, uint32_t i, const State *st, bool backward, Accumulate acc, Gradient *g)
 {
-    if (!backward || acc != (*writers == 0 ? ACC_AFTER_FIRST : ACC_YES))
+    if (!backward || acc != (g->writers == 0 ? ACC_AFTER_FIRST : ACC_YES))
         broken(v, "gradient of '%s': instruction %u writes it out of turn", st->path, i);
-    (*writers)++;
+    if (g->summed != NOTHING)
+        broken(v, "gradient of '%s': instruction %u adds to it after instruction %u has summed it over ranks", st->path, i, g->summed);
+    g->writers++;
 }
 
 /* `acc`: of a write. */
-static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorId t, bool writes, Accumulate acc, uint32_t *writers)
+static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorId t, bool writes, Accumulate acc, Gradient *of)
 {
     const Program *p = v->p;
     if (!has_tensor(t) || p->buffer[buffer_of(p, t).i].cls != CLASS_gradients)
@@ -105,37 +110,46 @@ static void check_access(Verify *v, const GradientPlaces *g, uint32_t i, TensorI
     for (uint32_t k = gradients_first(g, x); k < g->n; k = gradients_next(g, x, k)) {
         uint32_t s = g->place[k].state;
         if (writes)
-            check_write(v, i, &p->state[s], backward, acc, &writers[s]);
+            check_write(v, i, &p->state[s], backward, acc, &of[s]);
         else
             broken(v, "gradient of '%s' is read by instruction %u before it is complete", p->state[s].path, i);
     }
 }
 
-/* Whether an instruction sums accumulators over ranks, in place: see verify_update.c. */
-static bool sums_over_ranks(const Program *p, uint32_t i)
+/* A sum over ranks, in place: which ranks, and that there is one, is seen elsewhere
+ * (verify_update.c, verify_weights.c).  What it sums is complete in the last micro-batch. */
+static void check_sum(Verify *v, const GradientPlaces *g, uint32_t i, Gradient *of)
 {
+    const Program *p = v->p;
     const Instr *in = &p->instr[i];
-    return op_info[in->op].flags & OPF_COMM && proc_has(proc_find(p, PROC_update), i) && has_tensor(in->out[0]) &&
-           p->buffer[buffer_of(p, in->out[0]).i].cls == CLASS_gradients;
+    const Tensor *x = &p->tensor[in->arg[0].i];
+    if (proc_has(proc_find(p, PROC_backward), i) && in->when != WHEN_LAST && p->microbatches > 1)
+        broken(v, "instruction %u sums '%s' over ranks in each of %lld micro-batches, expected in the last alone", i, in->path, (long long)p->microbatches);
+    for (uint32_t k = gradients_first(g, x); k < g->n; k = gradients_next(g, x, k))
+        of[g->place[k].state].summed = i;
 }
 
 static void check_gradients(Verify *v)
 {
     const Program *p = v->p;
     Arena *scratch = arena_new("scratch");
-    uint32_t *writers = NEWN(scratch, uint32_t, p->nstate + 1);
+    Gradient *of = NEWN(scratch, Gradient, p->nstate + 1);
     GradientPlaces g = gradient_places(p, scratch);
+    for (uint32_t s = 0; s < p->nstate; s++)
+        of[s].summed = NOTHING;
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
-        if (sums_over_ranks(p, i))
+        if (sums_gradients(p, i)) {
+            check_sum(v, &g, i, of);
             continue;
+        }
         for (int a = 0; a < in->narg; a++)
-            check_access(v, &g, i, in->arg[a], false, ACC_NO, writers);
+            check_access(v, &g, i, in->arg[a], false, ACC_NO, of);
         for (int k = 0; k < in->nout; k++)
-            check_access(v, &g, i, in->out[k], true, accumulation(in, k), writers);
+            check_access(v, &g, i, in->out[k], true, accumulation(in, k), of);
     }
     for (uint32_t s = 0; s < p->nstate; s++)
-        if (has_tensor(p->state[s].gradient) && writers[s] == 0)
+        if (has_tensor(p->state[s].gradient) && of[s].writers == 0)
             broken(v, "gradient of '%s' is never written", p->state[s].path);
     arena_free(scratch);
 }
@@ -155,6 +169,18 @@ static void check_calls(Verify *v, ProcKind kind, Arena *scratch)
             broken(v, "procedure %d of micro-batch %lld is not called once", (int)kind, (long long)m);
 }
 
+/* What the last micro-batch alone does is done when all others are through. */
+static void check_last(Verify *v)
+{
+    const Program *p = v->p;
+    const Call *last = NULL;
+    for (uint32_t i = 0; i < p->ncall; i++)
+        if (p->proc[p->call[i].proc].kind == PROC_backward)
+            last = &p->call[i];
+    if (last && last->micro + (int64_t)1 != p->microbatches)
+        broken(v, "micro-batch %u of %lld is the last to go backward", last->micro, (long long)p->microbatches);
+}
+
 static void check_schedule(Verify *v)
 {
     const Program *p = v->p;
@@ -163,6 +189,7 @@ static void check_schedule(Verify *v)
         if (p->ncall > 0 && kind != PROC_agree && proc_find(p, (ProcKind)kind))
             check_calls(v, (ProcKind)kind, scratch);
     arena_free(scratch);
+    check_last(v);
     for (uint32_t i = 0; i + 1 < p->ncall; i++)
         if (p->proc[p->call[i].proc].kind == PROC_update)
             broken(v, "weights are updated before the end of the step");

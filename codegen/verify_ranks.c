@@ -58,7 +58,7 @@ static const Program *first_of_stage(const RanksCheck *c, uint32_t stage)
 
 static bool same_instr(const Instr *a, const Instr *b)
 {
-    return a->op == b->op && strcmp(a->path, b->path) == 0 && a->nfactor == b->nfactor && a->acc == b->acc && a->acc_out == b->acc_out &&
+    return a->op == b->op && a->stream == b->stream && a->when == b->when && strcmp(a->path, b->path) == 0 && a->nfactor == b->nfactor && a->acc == b->acc && a->acc_out == b->acc_out &&
            a->narg == b->narg && a->nout == b->nout && memcmp(a->extent, b->extent, sizeof *a->extent * a->nfactor) == 0;
 }
 

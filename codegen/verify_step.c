@@ -175,18 +175,25 @@ static bool may_begin(const Step *s, uint32_t me, uint32_t proc)
     return true;
 }
 
+static bool is_skipped(const Walker *w)
+{
+    return !instr_runs(&w->p->instr[instr_now(w)], w->p, &w->call[w->at]);
+}
+
 /* One event, or the end of a call; false: the rank must wait. */
 static bool go_on(Step *s, uint32_t me)
 {
     Walker *w = &s->rank[me];
     uint32_t proc = w->call[w->at].proc;
+    if (w->next == w->event0[proc] && !may_begin(s, me, proc))
+        return false;
+    while (w->next < w->event0[proc + 1] && is_skipped(w))
+        w->next++;
     if (w->next == w->event0[proc + 1]) {
         w->at++;
         enter(w);
         return true;
     }
-    if (w->next == w->event0[proc] && !may_begin(s, me, proc))
-        return false;
     OpKind op = w->p->instr[instr_now(w)].op;
     return op == OP_send ? send(s, me) : op == OP_recv ? receive(s, me) : meet(s, me);
 }

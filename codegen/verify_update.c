@@ -1,4 +1,4 @@
-/* What must hold of one rank's update procedure: no summand of a gradient counts twice;
+/* What must hold of one rank's sums of gradients and its update procedure: no summand of a gradient counts twice;
  * nothing reads what is not summed; every weight is stepped, by this rank or by one that
  * it comes from; and where states are shared out, each rank steps its part, and the parts
  * are all there is.  That the sums are over all who hold summands is seen in the programs
@@ -28,11 +28,12 @@ static bool inside(Bytes a, Bytes b)
 
 /* ---- sums ---- */
 
-/* A bucket's gradients: what this rank has of the sum so far, and the groups that it is
- * over. */
+/* A bucket's gradients: what this rank has of the sum so far, the groups that it is
+ * over, and the first instruction that has read it; NOTHING: none has. */
 typedef struct Sum {
     Bytes     have;
     uint32_t *group, ngroup;
+    uint32_t  read;
 } Sum;
 
 typedef struct Update {
@@ -68,6 +69,8 @@ static void sum_over(Update *u, uint32_t i)
             broken(u->k, "'%s' is summed over ranks twice, again by instruction %u", in->path, i);
             break;
         }
+    if (s->read != NOTHING)
+        broken(u->k, "instruction %u sums '%s' over ranks after instruction %u has read it", i, in->path, s->read);
     if (!equal(bytes_of(p, in->arg[0]), s->have))
         broken(u->k, "instruction %u sums other bytes of '%s' over ranks than are to be summed", i, in->path);
     bool gets = in->op != OP_reduce_to || g->rank[0] == p->rank;
@@ -81,18 +84,22 @@ static void check_reads(Update *u, uint32_t i)
     const Program *p = u->p;
     for (int a = 0; a < p->instr[i].narg; a++) {
         TensorId t = p->instr[i].arg[a];
-        if (is_gradient(p, t) && !inside(bytes_of(p, t), u->sum[buffer_of(p, t).i].have))
+        if (!is_gradient(p, t))
+            continue;
+        Sum *s = &u->sum[buffer_of(p, t).i];
+        s->read = s->read == NOTHING ? i : s->read;
+        if (!inside(bytes_of(p, t), s->have))
             broken(u->k, "instruction %u reads more of '%s' than is summed on this rank", i, p->tensor[t.i].path);
     }
 }
 
-static void check_sums(Update *u, const Proc *update)
+static void check_sums(Update *u)
 {
     const Program *p = u->p;
     for (uint32_t b = 0; b < p->nbuffer; b++)
-        u->sum[b] = (Sum){.have = {b, 0, p->buffer[b].bytes}};
-    for (uint32_t i = update->first; i < update->end; i++)
-        if (op_info[p->instr[i].op].flags & OPF_COMM && is_gradient(p, p->instr[i].out[0]))
+        u->sum[b] = (Sum){.have = {b, 0, p->buffer[b].bytes}, .read = NOTHING};
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        if (sums_gradients(p, i))
             sum_over(u, i);
         else
             check_reads(u, i);
@@ -171,7 +178,7 @@ int verify_update(const Program *p, FILE *err)
         return 0;
     Update u = {.k = &k, .p = p, .scratch = arena_new("scratch")};
     u.sum = NEWN(u.scratch, Sum, p->nbuffer + 1);
-    check_sums(&u, update);
+    check_sums(&u);
     check_steps(&k, p, update);
     arena_free(u.scratch);
     return k.broken;

@@ -114,10 +114,9 @@ static void add_sum(Weights *w, const Program *p, const Instr *in, uint32_t stat
 static void check_sums(Weights *w, const Program *p, const GradientPlaces *g)
 {
     uint64_t *summed = NEWN(w->c->scratch, uint64_t, p->nstate + 1);
-    const Proc *update = proc_find(p, PROC_update);
     for (uint32_t s = 0; s < p->nstate; s++)
         summed[s] = 1;
-    for (uint32_t i = update ? update->first : 0; update && i < update->end; i++) {
+    for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
         BufferId bucket = sums_over_ranks(in->op) ? buffer_of(p, in->arg[0]) : NO_BUFFER;
         for (uint32_t k = 0; has_buffer(bucket) && k < g->n; k++)

@@ -92,7 +92,8 @@ static void mark_gradients(Replay *rp, const Tensor *t)
         rp->written[g->place[i].state] = true;
 }
 
-static void write_tensor(Replay *rp, TensorId id)
+/* A sum over ranks is no summand. */
+static void write_tensor(Replay *rp, TensorId id, bool summand)
 {
     const Tensor *t = &rp->p->tensor[id.i];
     BufferClass cls = rp->p->buffer[t->buffer.i].cls;
@@ -101,7 +102,7 @@ static void write_tensor(Replay *rp, TensorId id)
         slot->holder = ++rp->holders;
     slot->micro = rp->micro;
     bytemap_take(&rp->map, range_at(rp, id), slot->holder);
-    if (cls == CLASS_gradients)
+    if (cls == CLASS_gradients && summand)
         mark_gradients(rp, t);
 }
 
@@ -120,10 +121,10 @@ static void replay_instr(Replay *rp, uint32_t i)
         if (has_tensor(in->out[o]) && adds(rp, in, o))
             read_tensor(rp, i, in->out[o]);
     if (has_tensor(in->workspace))
-        write_tensor(rp, in->workspace);
+        write_tensor(rp, in->workspace, false);
     for (int o = 0; o < in->nout; o++)
         if (has_tensor(in->out[o]))
-            write_tensor(rp, in->out[o]);
+            write_tensor(rp, in->out[o], !(op_info[in->op].flags & OPF_COMM));
 }
 
 /* ---- procedures ---- */

@@ -68,15 +68,16 @@ static Status find_kernels(Rank *r)
     return status;
 }
 
-/* Run every procedure once on zeroed memory: libraries generate code and reserve
- * their buffers for these very shapes before step 0. */
+/* Run every procedure once on zeroed memory, as for the last micro-batch, which leaves
+ * nothing out: libraries generate code and reserve their buffers for these very shapes
+ * before step 0. */
 static Status warm(Rank *r)
 {
     memory_fill_caches(r->team);
     r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
                       .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)
-        TRY(rank_call(r, &(Call){.proc = i}));
+        TRY(rank_call(r, &(Call){.proc = i, .micro = (uint32_t)r->program->microbatches - 1}));
     int64_t slowest = exchange_slowest(r);
     TRY(rank_agree(r, &slowest, 1, REDUCE_MAX));
     exchange_pace(r, slowest);
@@ -240,6 +241,8 @@ Status rank_call(Rank *r, const Call *call)
     TRY(exchange_settle(r, proc));
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
+        if (!instr_runs(&r->program->instr[i], r->program, call))
+            continue;
         KCall c = call_on(r, i, call);
         guard_before(r, i, call);
         TRY(execute(r, i, &c, call));

@@ -265,11 +265,14 @@ static inline bool lock_communicates(const LockRank *r)
     return op_info[lock_instr(r)->op].flags & OPF_COMM;
 }
 
+/* What the last micro-batch alone does is passed over in the others. */
 static inline void lock_next(LockRank *r, const Calls *calls, const Call *call)
 {
-    lock_spoil(r, r->at, call->slot);
     const Proc *proc = &r->p->proc[call->proc];
-    if (++r->at < proc->end)
+    do
+        lock_spoil(r, r->at++, call->slot);
+    while (r->at < proc->end && !instr_runs(lock_instr(r), r->p, call));
+    if (r->at < proc->end)
         return;
     r->call++;
     r->at = r->call < calls->n ? r->p->proc[calls->call[r->call].proc].first : 0;

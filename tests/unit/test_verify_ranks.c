@@ -41,6 +41,15 @@ static uint32_t find(const Program *p, ProcKind kind, OpKind op)
     return 0;
 }
 
+/* The first sum of a bucket's gradients. */
+static uint32_t first_sum(const Program *p)
+{
+    uint32_t i = 0;
+    while (!sums_gradients(p, i))
+        i++;
+    return i;
+}
+
 static void move_procs(Program *p, uint32_t after, int by)
 {
     for (uint32_t k = 0; k < p->nproc; k++) {
@@ -99,9 +108,9 @@ static void gradients_summed_in_another_order(void **state)
 {
     (void)state;
     Sound s = sound();
-    uint32_t i = find(s.p[2], PROC_update, OP_all_reduce);
+    uint32_t i = first_sum(s.p[2]);
     exchange(s.p[2], i, next_meeting(s.p[2], i));
-    expect(&s, "rank 2 comes to all_reduce of 'bucket[1].gradients'");
+    expect(&s, "rank 2 comes to all_reduce of 'bucket[2].gradients'");
 }
 
 static void a_collective_of_another_size(void **state)
@@ -109,7 +118,7 @@ static void a_collective_of_another_size(void **state)
     (void)state;
     Sound s = sound();
     Program *p = s.p[3];
-    p->tensor[p->instr[find(p, PROC_update, OP_all_reduce)].arg[0].i].axis[0].local -= 64;
+    p->tensor[p->instr[first_sum(p)].arg[0].i].axis[0].local -= 64;
     expect(&s, "rank 3 comes to all_reduce of ");
 }
 
@@ -118,7 +127,7 @@ static void another_collective(void **state)
     (void)state;
     Sound s = sound();
     Program *p = s.p[0];
-    p->instr[find(p, PROC_update, OP_all_reduce)].op = OP_broadcast;
+    p->instr[first_sum(p)].op = OP_broadcast;
     expect(&s, "broadcast of ");
 }
 
@@ -178,7 +187,7 @@ static void a_gradient_that_is_not_summed(void **state)
     (void)state;
     Sound s = sound();
     for (uint32_t r = 0; r < 8; r++)
-        drop(s.p[r], find(s.p[r], PROC_update, OP_all_reduce));
+        drop(s.p[r], first_sum(s.p[r]));
     expect(&s, "over 1 ranks, and 2 hold summands");
 }
 
@@ -187,7 +196,7 @@ static void a_gradient_that_is_summed_twice(void **state)
     (void)state;
     Sound s = sound();
     for (uint32_t r = 0; r < 8; r++) {
-        uint32_t i = find(s.p[r], PROC_update, OP_all_reduce);
+        uint32_t i = first_sum(s.p[r]);
         repeat(s.p[r], i, s.p[r]->instr[i]);
     }
     expect(&s, "over 4 ranks, and 2 hold summands");
@@ -205,7 +214,7 @@ static void a_tied_gradient_that_stages_keep_to_themselves(void **state)
     Sound s = sound();
     for (uint32_t r = 0; r < 8; r++) {
         Program *p = s.p[r];
-        uint32_t first = find(p, PROC_update, OP_all_reduce), i = first;
+        uint32_t first = first_sum(p), i = find(p, PROC_update, OP_all_reduce);
         while (!spans_stages(&p->group[p->instr[i].group]))
             i++;
         p->instr[i].group = p->instr[first].group;
@@ -219,7 +228,7 @@ static void a_sum_over_ranks_without_a_summand(void **state)
     Sound s = sound();
     for (uint32_t r = 0; r < 8; r++) {
         Program *p = s.p[r];
-        p->instr[find(p, PROC_update, OP_all_reduce)].group = p->instr[find(p, PROC_forward, OP_all_reduce)].group;
+        p->instr[first_sum(p)].group = p->instr[find(p, PROC_forward, OP_all_reduce)].group;
     }
     expect(&s, "over ranks without a summand");
 }
@@ -249,7 +258,7 @@ static void a_norm_of_one_stage(void **state)
         Program *p = s.p[r];
         for (uint32_t i = 0; i < p->ninstr; i++)
             if (p->instr[i].op == OP_all_reduce && strcmp(p->instr[i].path, "norm") == 0)
-                p->instr[i].group = p->instr[find(p, PROC_update, OP_all_reduce)].group;
+                p->instr[i].group = p->instr[first_sum(p)].group;
     }
     expect(&s, "sums the norm over 2 of 8 ranks");
 }

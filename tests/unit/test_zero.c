@@ -115,10 +115,10 @@ static void moments_are_shared_out(void **unused)
 
 /* ---- the verifier, on programs with a fault ---- */
 
-static Instr *first_of(Program *p, OpKind op)
+static Instr *first_of(Program *p, ProcKind kind, OpKind op)
 {
-    const Proc *update = proc_find(p, PROC_update);
-    for (uint32_t i = update->first; i < update->end; i++)
+    const Proc *proc = proc_find(p, kind);
+    for (uint32_t i = proc->first; i < proc->end; i++)
         if (p->instr[i].op == op)
             return &p->instr[i];
     fail_msg("no %s", op_info[op].name);
@@ -135,7 +135,8 @@ typedef enum Fault { NO_FAULT, SUM_TWICE, SUM_NONE, SUM_FEW, READ_ALL, STEP_OTHE
 
 static void plant(Program *p, Fault fault)
 {
-    Instr *sum = first_of(p, OP_reduce_scatter), *norm = first_of(p, OP_sum_squares), *gather = first_of(p, OP_all_gather);
+    Instr *sum = first_of(p, PROC_backward, OP_reduce_scatter), *norm = first_of(p, PROC_update, OP_sum_squares);
+    Instr *gather = first_of(p, PROC_update, OP_all_gather);
     switch (fault) {
     case SUM_TWICE:
         *norm = *sum;
@@ -151,7 +152,7 @@ static void plant(Program *p, Fault fault)
         norm->arg[0] = sum->arg[0];
         break;
     case STEP_OTHERS:
-        shift_part(p, first_of(p, OP_adamw)->out[0]);
+        shift_part(p, first_of(p, PROC_update, OP_adamw)->out[0]);
         break;
     case GATHER_OTHERS:
         shift_part(p, gather->arg[0]);
