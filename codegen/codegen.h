@@ -1,7 +1,7 @@
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
 /* Codegen: Graph + Plan + Cluster -> Program.  driver.c is the list of passes:
- * place, fuse, bucket, schedule, memory, each followed by its checker. */
+ * place, fuse, bucket, schedule, memory, streams, each followed by its checker. */
 #include "ir/program.h"
 
 /* Called after each pass; NULL when nobody looks. */

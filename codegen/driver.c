@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-const char *const codegen_passes[] = {"place", "fuse", "bucket", "schedule", "memory"};
+const char *const codegen_passes[] = {"place", "fuse", "bucket", "schedule", "memory", "streams"};
 const int         codegen_npasses = sizeof codegen_passes / sizeof *codegen_passes;
 
 /* ---- what the program says of the whole step ---- */
@@ -57,6 +57,8 @@ static void lower(Lowering *lw, const PassDump *dump)
     after(p, 3, dump);
     memory(lw);
     after(p, 4, dump);
+    streams(p, lw->scratch);
+    after(p, 5, dump);
 }
 
 Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, uint32_t rank, const PassDump *dump, Program **out)

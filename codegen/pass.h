@@ -66,6 +66,7 @@ void schedule(Lowering *);
 /* Micro-batches in flight on the rank's stage. */
 uint32_t schedule_slots(const Lowering *);
 void memory(Lowering *);
+void streams(Program *, Arena *scratch);
 int  verify(const Program *, FILE *err);
 int  verify_update(const Program *, FILE *err);
 

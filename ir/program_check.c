@@ -4,6 +4,7 @@
  * A program whose map is empty has no offsets yet (the passes before the memory
  * map): lifetimes and places are then not looked at. */
 #include "ir/program_check.h"
+#include "ir/stream_order.h"
 
 bool program_is_mapped(const Program *p)
 {
@@ -31,6 +32,17 @@ static void check_buffer(Checker *k, const Program *p, const Buffer *b)
 int64_t map_address(const Program *p, const Buffer *b)
 {
     return (b->part == PART_SHARED ? p->map_bytes[PART_PRIVATE] : 0) + b->offset;
+}
+
+bool program_addresses(const Program *p, int64_t *address)
+{
+    int64_t at = 0, bytes;
+    for (uint32_t b = 0; b < p->nbuffer; b++) {
+        address[b] = program_is_mapped(p) ? map_address(p, &p->buffer[b]) : at;
+        if (__builtin_mul_overflow(p->buffer[b].bytes, (int64_t)p->buffer[b].slots, &bytes) || __builtin_add_overflow(at, bytes, &at))
+            return false;
+    }
+    return true;
 }
 
 /* Numbers of buffers in lists by an instruction: where their lives begin, or end. */
@@ -249,6 +261,24 @@ static void check_waits(Checker *k, const Program *p)
     }
 }
 
+/* Instructions that use the same bytes follow each other, whatever streams they are on. */
+static void check_streams(Checker *k, const Program *p)
+{
+    Arena *scratch = arena_new("scratch");
+    StreamOrder order = stream_order(p, scratch);
+    for (uint32_t i = 0; i < order.nmissing; i++) {
+        const MissingWait *m = &order.missing[i];
+        const Instr *in = &p->instr[m->wait.instr], *on = &p->instr[m->wait.on];
+        broken(k, "instruction %u (%s of '%s', stream %s) %s '%s' and does not wait for instruction %u (%s of '%s', stream %s), which %s it", m->wait.instr,
+               op_info[in->op].name, in->path, stream_name(in->stream), m->writes ? "writes" : "reads",
+               p->buffer[p->tensor[m->tensor.i].buffer.i].name, m->wait.on, op_info[on->op].name, on->path, stream_name(on->stream),
+               m->on_writes ? "writes" : "reads");
+    }
+    if (order.too_long)
+        broken(k, "the calls of a step execute more instructions than are checked");
+    arena_free(scratch);
+}
+
 static void check_named(Checker *k, const Program *p, const char *what, const char *name, TensorId t, bool needed)
 {
     if (has_tensor(t) ? t.i >= p->ntensor : needed)
@@ -318,5 +348,7 @@ int program_check(const Program *p, FILE *err)
     check_outside(&k, p);
     if (!k.broken)
         program_replay(p, &k);
+    if (!k.broken)
+        check_streams(&k, p);
     return k.broken;
 }

@@ -195,18 +195,6 @@ static bool is_given(BufferClass c)
     return c == CLASS_weights || c == CLASS_master || c == CLASS_moments || c == CLASS_inputs || c == CLASS_gradients;
 }
 
-/* Where each buffer lies; one after the other as long as there is no map. */
-static bool find_addresses(const Program *p, int64_t *address)
-{
-    int64_t at = 0, bytes;
-    for (uint32_t b = 0; b < p->nbuffer; b++) {
-        address[b] = program_is_mapped(p) ? map_address(p, &p->buffer[b]) : at;
-        if (__builtin_mul_overflow(p->buffer[b].bytes, (int64_t)p->buffer[b].slots, &bytes) || __builtin_add_overflow(at, bytes, &at))
-            return false;
-    }
-    return true;
-}
-
 enum { RANGE_LIMIT = 1 << 24 };       /* more than any program has; a damaged dump may say otherwise */
 
 /* Ranges of bytes that are asked about, one a slot: of buffers, then of tensors. */
@@ -272,7 +260,7 @@ void program_replay(const Program *p, Checker *k)
     }
     Replay rp = {.p = p, .k = k, .arena = arena_new("scratch")};
     int64_t *address = NEWN(rp.arena, int64_t, p->nbuffer + 1);
-    if (find_addresses(p, address)) {
+    if (program_addresses(p, address)) {
         make_map(&rp, address, (uint32_t)ranges);
         replay_step(&rp);
         replay_evaluation(&rp);
