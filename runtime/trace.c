@@ -109,15 +109,26 @@ static void put_event(Out *o, const Program *p, const TraceEvent *e, int64_t sta
 {
     const Instr *in = &p->instr[e->instr];
     int64_t at = e->begin - start, took = e->end - e->begin;
-    put(o, ",\n{\"ph\": \"X\", \"pid\": 0, \"tid\": %u, \"ts\": %" PRId64 ".%03d, \"dur\": %" PRId64 ".%03d, \"name\": \"%s\", \"cat\": \"%s\", "
+    put(o, ",\n{\"ph\": \"X\", \"pid\": %u, \"tid\": %d, \"ts\": %" PRId64 ".%03d, \"dur\": %" PRId64 ".%03d, \"name\": \"%s\", \"cat\": \"%s\", "
         "\"args\": {\"instruction\": %u, \"step\": %" PRId64 ", \"micro\": %u, \"slot\": %u, \"bytes\": %" PRId64 ", \"flops\": %.0f}}",
-        p->rank, at / 1000, (int)(at % 1000), took / 1000, (int)(took % 1000), in->path, op_info[in->op].name, e->instr, e->step,
+        p->rank, (int)in->stream, at / 1000, (int)(at % 1000), took / 1000, (int)(took % 1000), in->path, op_info[in->op].name, e->instr, e->step,
         e->micro, e->slot, in->bytes, in->flops);
+}
+
+static bool has_stream(const Program *p, Stream s)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        if (p->instr[i].stream == s)
+            return true;
+    return false;
 }
 
 static void put_rank(Out *o, const Program *p, const Trace *t, int64_t start)
 {
-    put(o, "%s{\"ph\": \"M\", \"pid\": 0, \"tid\": %u, \"name\": \"thread_name\", \"args\": {\"name\": \"rank %u\"}}", p->rank ? ",\n" : "", p->rank, p->rank);
+    put(o, "%s{\"ph\": \"M\", \"pid\": %u, \"name\": \"process_name\", \"args\": {\"name\": \"rank %u\"}}", p->rank ? ",\n" : "", p->rank, p->rank);
+    for (unsigned s = 0; s < STREAMS; s++)
+        if (has_stream(p, (Stream)s))
+            put(o, ",\n{\"ph\": \"M\", \"pid\": %u, \"tid\": %u, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}", p->rank, s, stream_name(s));
     for (uint64_t i = first_kept(t); i < t->n; i++)
         put_event(o, p, &t->event[i % TRACE_EVENTS], start);
 }

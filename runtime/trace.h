@@ -34,7 +34,7 @@ void   traces_close(Traces *);
 Trace *trace_of(const Traces *, uint32_t rank);      /* NULL: not traced */
 void   trace_add(Trace *, const TraceEvent *);
 /* Write the events of all ranks as one file in Chrome's format, which Perfetto reads: a
- * track a rank, an event an instruction.  Says how many events there are, and are lost;
+ * process a rank, a track a stream, an event an instruction.  Says how many events there are, and are lost;
  * without any there is no file: the run was refused before its first instruction. */
 Status traces_write(Arena *, const Traces *, const Program *const *, const char *path);
 
