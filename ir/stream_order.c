@@ -356,18 +356,17 @@ static void index_waits(Walk *w)
     w->missing0 = NEWN(w->arena, uint32_t, p->ninstr + 1);
 }
 
-enum { MOST_RUNS = 1 << 24 };         /* more than any program has; a damaged dump may say otherwise */
+static uint64_t count_runs(const Walk *w)
+{
+    uint64_t n = 1;
+    for (uint32_t c = 0; c < w->ncall; c++)
+        n += w->p->proc[w->call[c].proc].end - w->p->proc[w->call[c].proc].first;
+    return n;
+}
 
-static void run_calls(Walk *w)
+static void run_calls(Walk *w, uint64_t most)
 {
     const Program *p = w->p;
-    uint64_t most = 1;
-    for (uint32_t c = 0; c < w->ncall; c++)
-        most += p->proc[w->call[c].proc].end - p->proc[w->call[c].proc].first;
-    if (most > MOST_RUNS) {
-        w->found->too_long = true;
-        return;
-    }
     w->run = arena_alloc(w->arena, sizeof *w->run * most);
     w->run[0] = (Run){0};
     w->nrun = 1;
@@ -379,6 +378,9 @@ static void run_calls(Walk *w)
                 run_instr(w, i, c);
 }
 
+/* More than any program has; a damaged dump may say otherwise. */
+enum { MOST_RUNS = 1 << 22, MOST_SLOTS = 8 };
+
 static void walk(Walk *w, void (*calls)(Walk *), const uint8_t *streams, const int64_t *address)
 {
     uint32_t n;
@@ -386,11 +388,13 @@ static void walk(Walk *w, void (*calls)(Walk *), const uint8_t *streams, const i
     w->call = NULL;
     w->slot = w->place = NULL;
     calls(w);
-    if (w->ncall == 0)
+    uint64_t runs = count_runs(w);
+    w->found->too_long |= runs > MOST_RUNS || w->nslot > MOST_SLOTS;
+    if (w->ncall == 0 || w->found->too_long)
         return;
     End *end = read_ends(w, streams, address, &n);
     make_cells(w, end, n);
-    run_calls(w);
+    run_calls(w, runs);
 }
 
 StreamOrder stream_order(const Program *p, Arena *a)
