@@ -216,8 +216,6 @@ static uint8_t *tensors_named(const Program *p, Arena *scratch)
             mark(used, p->instr[i].out[k]);
         mark(used, p->instr[i].workspace);
     }
-    for (uint32_t i = 0; i < p->ninput; i++)
-        mark(used, p->input[i].tensor);
     for (uint32_t i = 0; i < p->noutput; i++)
         mark(used, p->output[i]);
     for (uint32_t i = 0; i < p->nstate; i++) {
@@ -264,9 +262,18 @@ static void renumber_all(Program *p, const uint32_t *to)
     renumber(to, &p->norm);
 }
 
+/* An input may have lost its last reader. */
+static void forget_inputs(Program *p, const uint8_t *used)
+{
+    for (uint32_t i = 0; i < p->ninput; i++)
+        if (has_tensor(p->input[i].tensor) && !used[p->input[i].tensor.i])
+            p->input[i].tensor = NO_TENSOR;
+}
+
 void code_sweep(Program *p, Arena *scratch)
 {
     uint8_t *used = tensors_named(p, scratch);
+    forget_inputs(p, used);
     uint8_t *filled = NEWN(scratch, uint8_t, p->nbuffer + 1);
     uint32_t *to = NEWN(scratch, uint32_t, p->ntensor + 1), *into = NEWN(scratch, uint32_t, p->nbuffer + 1);
     uint32_t n = 0, nbuffer = 0;

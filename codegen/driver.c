@@ -11,15 +11,18 @@ const int         codegen_npasses = sizeof codegen_passes / sizeof *codegen_pass
 
 /* ---- what the program says of the whole step ---- */
 
-static Program *program_of(Arena *a, const Graph *g, const Plan *plan, const Device *d)
+static Program *program_of(Arena *a, const Lowering *lw)
 {
+    const Graph *g = lw->g;
+    const Device *d = lw->device;
     Program *p = program_new(a);
     p->model = g->name;
     p->loss = p->norm = NO_TENSOR;
     p->optimizer = g->optimizer;
     p->precision = g->precision;
     p->batch = graph_samples(g);
-    p->microbatches = plan->microbatches;
+    p->microbatches = lw->plan->microbatches;
+    p->full_only = micro_needs_full(g, &lw->micro);
     p->reserve = d->reserve;
     p->memory = d->memory;
     p->threads = d->threads;
@@ -73,7 +76,7 @@ Status codegen(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Clus
         lw.stage = rank / lw.layout.grid.nranks;
         lw.place = rank % lw.layout.grid.nranks;
         lw.recompute = recompute_read(&lw);
-        lw.p = program_of(a, g, plan, lw.device);
+        lw.p = program_of(a, &lw);
         lw.p->rank = rank;
         lw.p->nranks = plan->ndevices;
         lower(&lw, dump);

@@ -161,6 +161,18 @@ bool micro_closes(const Graph *g, const Micro *mi, OpId o)
     return op->phase <= PHASE_FORWARD && cut != NO_FACTOR && op->nout > 0 && !op_out_has(g, op, 0, cut);
 }
 
+/* Cross entropy and its count leave out rows marked absent; other sums over the batch
+ * cannot tell them from samples. */
+bool micro_needs_full(const Graph *g, const Micro *mi)
+{
+    if (has_op(mi->obstacle) || g->batch.i == NO_DIM.i)
+        return true;
+    for (uint32_t o = 0; o < g->nop; o++)
+        if (micro_closes(g, mi, (OpId){o}) && g->op[o].kind != OP_cross_entropy && g->op[o].kind != OP_count_labels)
+            return true;
+    return false;
+}
+
 /* ---- diagnostics ---- */
 
 /* The divisors of n next to m, as help. */

@@ -32,6 +32,8 @@ void  micro_check(Diags *, Arena *, const Graph *, const Micro *);
 /* Whether op `o` sums over the batch in the forward or begin phase: its result 0
  * is added up over micro-batches. */
 bool  micro_closes(const Graph *, const Micro *, OpId o);
+/* Whether rows of a micro-batch that hold no sample would change a result. */
+bool  micro_needs_full(const Graph *, const Micro *);
 
 /* ---- what runs again in backward (recompute.c) ---- */
 
@@ -74,6 +76,9 @@ int  verify_update(const Program *, FILE *err);
 Instr instr_from_op(const Lowering *, OpId);
 /* A tensor of a value in a placement, without a buffer. */
 Tensor value_tensor(const Lowering *, ValueId, Placement);
+
+/* The inputs of the model, and tensors, per value, for those that the stage reads (inputs.c). */
+void place_inputs(Lowering *, TensorId *given);
 
 /* Place an op by its distributed form, when it is cut along a factor that has one:
  * `whole` is the instruction as it would be otherwise (distribute.c). */

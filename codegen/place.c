@@ -63,21 +63,6 @@ static void place_weights(Lowering *lw, TensorId *tensor)
     }
 }
 
-/* A slot per micro-batch: the loader fills a whole step's batch at once. */
-static void place_inputs(Lowering *lw, TensorId *given)
-{
-    Program *p = lw->p;
-    for (uint32_t v = 0; v < lw->g->nvalue; v++) {
-        if (lw->g->value[v].role != ROLE_INPUT)
-            continue;
-        TensorId t = given[v] = code_own(p, tensor_of(lw, (ValueId){v}), CLASS_inputs);
-        Buffer *b = &p->buffer[buffer_of(p, t).i];
-        b->slots = (uint32_t)lw->micro.count;
-        b->by_micro = true;
-        PUSH(p->arena, p->input, p->ninput, ((Input){lw->g->value[v].path, t}));
-    }
-}
-
 /* ---- instructions ---- */
 
 Instr instr_from_op(const Lowering *lw, OpId o)

@@ -152,8 +152,25 @@ typedef struct Call { uint32_t proc, micro, slot; } Call;
  * names is *recorded*: an event is an (instruction, slot). */
 typedef struct Wait { uint32_t instr, on; bool same_slot; } Wait;
 
-/* What the loader fills: one tensor holding the rank's whole batch of a step. */
-typedef struct Input { const char *name; TensorId tensor; } Input;
+/* What the whole numbers of an input may be, from all that reads them on any stage. */
+typedef struct InputLimit {
+    bool        label;                /* read as labels, which have a mark for absent rows */
+    const char *of;                   /* the smallest table, or logits, of which each number picks a row or class; NULL: none */
+    int64_t     below;                /* rows or classes of that */
+    bool        ignores;              /* every reader accepts `ignore` beside them */
+    int64_t     ignore;
+} InputLimit;
+
+/* An input of the model.  All ranks have all of them; those that a rank does not read
+ * have no tensor there. */
+typedef struct Input {
+    const char *name;
+    TensorId    tensor;               /* filled by the loader: the rank's whole batch of a step; or NO_TENSOR */
+    DType       dtype;
+    uint8_t     rank;
+    int64_t     extent[MAX_RANK];     /* of the batch of all ranks */
+    InputLimit  limit;
+} Input;
 
 /* States of a bucket that ranks share out (ZeRO 1): the weights of the bucket lie end
  * to end, and each rank has the moments of one part of that order.  Only in that part
@@ -196,6 +213,7 @@ typedef struct Program {
     Optimizer   optimizer;
     Precision   precision;
     int64_t     batch, microbatches;  /* global batch in samples; micro-batches a step */
+    bool        full_only;            /* samples of a micro-batch are mixed: it must have all of its rows */
     int64_t     map_bytes[2];         /* by MapPart */
     int64_t     reserve, memory;      /* bytes of the device outside and in all */
     int         threads;

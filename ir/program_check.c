@@ -303,12 +303,26 @@ static void check_shard(Checker *k, const Program *p, const State *s)
             broken(k, "state '%s': moment %d has not the %lld elements of its part", s->path, m, (long long)part);
 }
 
+/* The tensor is a part of what the input is. */
+static void check_input(Checker *k, const Program *p, const Input *in)
+{
+    check_named(k, p, "the tensor", in->name, in->tensor, false);
+    if (k->broken || !has_tensor(in->tensor))
+        return;
+    const Tensor *t = &p->tensor[in->tensor.i];
+    bool alike = t->dtype == in->dtype && t->rank == in->rank;
+    for (int x = 0; alike && x < t->rank; x++)
+        alike = t->axis[x].global == in->extent[x];
+    if (!alike)
+        broken(k, "input '%s' and its tensor have different types or extents", in->name);
+}
+
 static void check_outside(Checker *k, const Program *p)
 {
     check_named(k, p, "the loss", "the step", p->loss, false);
     check_named(k, p, "the norm", "the step", p->norm, false);
     for (uint32_t i = 0; i < p->ninput; i++)
-        check_named(k, p, "the tensor", p->input[i].name, p->input[i].tensor, true);
+        check_input(k, p, &p->input[i]);
     for (uint32_t i = 0; i < p->noutput; i++)
         check_named(k, p, "the tensor", "an output", p->output[i], true);
     for (uint32_t i = 0; i < p->nstate; i++) {

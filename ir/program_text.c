@@ -4,7 +4,7 @@
 #include "ir/program.h"
 #include "ir/record.h"
 
-enum { PROGRAM_VERSION = 1, ACCUMULATES = ACC_AFTER_FIRST + 1 };
+enum { PROGRAM_VERSION = 2, ACCUMULATES = ACC_AFTER_FIRST + 1 };
 
 static const char *class_name(unsigned i)
 {
@@ -77,6 +77,7 @@ static void print_head(FILE *f, const Program *p)
     record_put_string(f, "name", p->model ? p->model : "");
     put_int(f, "batch", p->batch);
     put_int(f, "microbatches", p->microbatches);
+    fprintf(f, " full_only=%s", bool_text(p->full_only));
     put_int(f, "rank", p->rank);
     put_int(f, "ranks", p->nranks);
     put_int(f, "tokens", p->tokens);
@@ -169,6 +170,25 @@ static void print_group(FILE *f, const Program *p, uint32_t i)
     fputs("]\n", f);
 }
 
+static void print_input(FILE *f, const Input *in)
+{
+    const InputLimit *l = &in->limit;
+    fputs("input", f);
+    record_put_string(f, "name", in->name);
+    put_tensor(f, "tensor", in->tensor);
+    fprintf(f, " dtype=%s extents=[", dtype_name(in->dtype));
+    for (int x = 0; x < in->rank; x++)
+        fprintf(f, x ? ",%lld" : "%lld", (long long)in->extent[x]);
+    fprintf(f, "] label=%s", bool_text(l->label));
+    if (l->of) {
+        record_put_string(f, "of", l->of);
+        put_int(f, "below", l->below);
+    }
+    if (l->ignores)
+        put_int(f, "ignore", l->ignore);
+    fputc('\n', f);
+}
+
 static void print_state(FILE *f, const State *s)
 {
     fputs("state", f);
@@ -206,12 +226,8 @@ void program_print(FILE *f, const Program *p)
         fprintf(f, "call proc=%u micro=%u slot=%u\n", p->call[i].proc, p->call[i].micro, p->call[i].slot);
     for (uint32_t i = 0; i < p->nwait; i++)
         fprintf(f, "wait instr=%u on=%u%s\n", p->wait[i].instr, p->wait[i].on, p->wait[i].same_slot ? " same_slot=true" : "");
-    for (uint32_t i = 0; i < p->ninput; i++) {
-        fputs("input", f);
-        record_put_string(f, "name", p->input[i].name);
-        put_tensor(f, "tensor", p->input[i].tensor);
-        fputc('\n', f);
-    }
+    for (uint32_t i = 0; i < p->ninput; i++)
+        print_input(f, &p->input[i]);
     for (uint32_t i = 0; i < p->nstate; i++)
         print_state(f, &p->state[i]);
     for (uint32_t i = 0; i < p->noutput; i++)
@@ -246,6 +262,7 @@ static void read_model(Records *r, Program *p)
     p->model = record_string(r, "name");
     p->batch = record_int(r, "batch", 0, INT64_MAX);
     p->microbatches = record_int(r, "microbatches", 1, INT32_MAX);
+    p->full_only = record_bool(r, "full_only");
     p->rank = (uint32_t)record_int(r, "rank", 0, INT32_MAX);
     p->nranks = (uint32_t)record_int(r, "ranks", 1, INT32_MAX);
     p->tokens = record_int(r, "tokens", 0, INT64_MAX);
@@ -421,7 +438,20 @@ static void read_wait(Records *r, Program *p)
 
 static void read_input(Records *r, Program *p)
 {
-    Input in = {record_string(r, "name"), get_tensor(r, "tensor", p)};
+    Input in = {.name = record_string(r, "name"), .tensor = get_tensor(r, "tensor", p)};
+    in.dtype = (DType)record_word(r, "dtype", DTYPES, dtype_name_at);
+    char *item[MAX_RANK];
+    in.rank = (uint8_t)record_list(r, "extents", item, MAX_RANK);
+    for (int x = 0; x < in.rank && !r->failed; x++)
+        in.extent[x] = record_item_int(r, "extents", item[x], 1, MAX_MAP);
+    in.limit.label = record_bool(r, "label");
+    if (record_has(r, "of")) {
+        in.limit.of = record_string(r, "of");
+        in.limit.below = record_int(r, "below", 1, MAX_MAP);
+    }
+    in.limit.ignores = record_has(r, "ignore");
+    if (in.limit.ignores)
+        in.limit.ignore = record_int(r, "ignore", INT64_MIN, INT64_MAX);
     PUSH(p->arena, p->input, p->ninput, in);
 }
 

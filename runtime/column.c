@@ -31,28 +31,28 @@ static bool is_integers(Form f)
 static bool cannot_be_wrong(const Column *c)
 {
     switch (c->form) {
-    case FORM_u8:  return c->limit.least <= 0 && c->limit.most >= UINT8_MAX;
-    case FORM_u16: return c->limit.least <= 0 && c->limit.most >= UINT16_MAX;
+    case FORM_u8:  return c->least <= 0 && c->most >= UINT8_MAX;
+    case FORM_u16: return c->least <= 0 && c->most >= UINT16_MAX;
     default:       return !is_integers(c->form);
     }
 }
 
-static bool allowed(const Limit *l, int64_t v)
+static bool allowed(const Column *c, int64_t v)
 {
-    return (v >= l->least && v <= l->most) || (l->ignores && v == l->ignore);
+    return (v >= c->least && v <= c->most) || (c->input->limit.ignores && v == c->input->limit.ignore);
 }
 
 static Status bad_number(const Column *c, int64_t element, int64_t v)
 {
-    const Limit *l = &c->limit;
+    const InputLimit *l = &c->input->limit;
     fprintf(stderr, "error: data file '%s', byte %lld (sample %lld): %lld cannot be %s '%s': ", c->path,
             (long long)(c->at + element * c->width), (long long)(element / c->stride), (long long)v,
-            l->label ? "a label in" : "a number of", c->name);
-    if (l->indexes)
+            l->label ? "a label in" : "a number of", c->input->name);
+    if (l->of)
         fprintf(stderr, "'%s' has %lld %s, so it is 0..%lld", l->of, (long long)l->below, l->label ? "classes" : "rows",
                 (long long)l->below - 1);
     else
-        fprintf(stderr, "its type %s holds %lld..%lld", dtype_name(c->tensor->dtype), (long long)l->least, (long long)l->most);
+        fprintf(stderr, "its type %s holds %lld..%lld", dtype_name(c->input->dtype), (long long)c->least, (long long)c->most);
     if (l->label && l->ignores)
         fprintf(stderr, " or %lld, which is ignored", (long long)l->ignore);
     fputc('\n', stderr);
@@ -100,7 +100,7 @@ static Status read_bytes(const Column *c, int64_t at, void *to, int64_t bytes)
 
 Status column_check(const Column *c, int64_t samples)
 {
-    if (c->fd < 0 || samples <= 0 || !c->read || cannot_be_wrong(c))
+    if (c->fd < 0 || samples <= 0 || cannot_be_wrong(c))
         return OK;
     _Alignas(8) char chunk[CHUNK];
     int64_t n = (samples - 1) * c->stride + c->length, step = CHUNK / c->width;
@@ -109,7 +109,7 @@ Status column_check(const Column *c, int64_t samples)
         TRY(read_bytes(c, c->at + first * c->width, chunk, count * c->width));
         for (int64_t i = 0; i < count; i++) {
             int64_t v = form_at(c->form, chunk, i);
-            if (!allowed(&c->limit, v))
+            if (!allowed(c, v))
                 return bad_number(c, first + i, v);
         }
     }
@@ -134,9 +134,9 @@ static Status read_integers(const Column *c, int64_t sample, void *to)
 {
     for (int64_t i = 0; i < c->length; i++) {
         int64_t v = form_at(c->form, c->buffer, i);
-        if (!allowed(&c->limit, v))
+        if (!allowed(c, v))
             return bad_number(c, sample * c->stride + i, v);
-        store(c->tensor->dtype, to, i, v);
+        store(c->input->dtype, to, i, v);
     }
     return OK;
 }
@@ -147,19 +147,19 @@ static void make_sample(const Column *c, uint64_t seed, int64_t sample, void *to
 {
     static const Init normal = {.kind = INIT_normal, .a = 1};
     int64_t first = sample * c->length;
-    if (c->tensor->dtype == DT_f32) {
+    if (c->input->dtype == DT_f32) {
         init_fill_f32(&normal, c->key, seed, first, c->length, to);
         return;
     }
-    if (c->tensor->dtype == DT_f64) {
+    if (c->input->dtype == DT_f64) {
         init_fill_f64(&normal, c->key, seed, first, c->length, to);
         return;
     }
-    uint64_t range = (uint64_t)c->limit.most + 1;
+    uint64_t range = (uint64_t)c->most + 1;
     for (int64_t i = 0; i < c->length; i++) {
         uint64_t at = (uint64_t)(first + i);
         uint64_t word = philox4(seed, fnv1a(c->key), at / 4, 0).word[at % 4];
-        store(c->tensor->dtype, to, i, (int64_t)(word * range >> 32));
+        store(c->input->dtype, to, i, (int64_t)(word * range >> 32));
     }
 }
 
@@ -185,7 +185,7 @@ static Status read_whole(const Column *c, uint64_t seed, int64_t sample, void *t
 static void take_part(const Column *c, char *to)
 {
     int64_t all = tensor_elements(&c->part), length = c->part.rank ? c->part.axis[c->part.rank - 1].local : 1;
-    int64_t bytes = dtype_bytes(c->tensor->dtype);
+    int64_t bytes = dtype_bytes(c->input->dtype);
     for (int64_t row = 0; row < all / length; row++, to += length * bytes) {
         int64_t first = place_row(&c->part, row, 0), n = place_row_valid(&c->part, row);
         memcpy(to, c->whole + first * bytes, (size_t)(n * bytes));

@@ -9,14 +9,13 @@
 
 /* ---- what the program asks for ---- */
 
-static const char *input_text(Arena *a, const Program *p, const Input *in)
+static const char *input_text(Arena *a, const Input *in)
 {
-    const Tensor *t = &p->tensor[in->tensor.i];
     Text s = text_new(a);
     text_add(&s, "%s[", in->name);
-    for (uint32_t i = 0; i < t->rank; i++)
-        text_add(&s, "%s%lld", i ? ", " : "", (long long)t->axis[i].global);
-    text_add(&s, "] : %s", dtype_name(t->dtype));
+    for (uint32_t i = 0; i < in->rank; i++)
+        text_add(&s, "%s%lld", i ? ", " : "", (long long)in->extent[i]);
+    text_add(&s, "] : %s", dtype_name(in->dtype));
     return s.s;
 }
 
@@ -24,19 +23,8 @@ static const char *inputs_text(Arena *a, const Program *p)
 {
     Text s = text_new(a);
     for (uint32_t i = 0; i < p->ninput; i++)
-        text_add(&s, "%s%s", i ? ", " : "", input_text(a, p, &p->input[i]));
+        text_add(&s, "%s%s", i ? ", " : "", input_text(a, &p->input[i]));
     return s.s;
-}
-
-bool data_reads(const Program *p, TensorId input)
-{
-    if (p->nranks <= 1)
-        return true;
-    for (uint32_t i = 0; i < p->ninstr; i++)
-        for (uint32_t k = 0; k < p->instr[i].narg; k++)
-            if (has_tensor(p->instr[i].arg[k]) && p->tensor[p->instr[i].arg[k].i].buffer.i == p->tensor[input.i].buffer.i)
-                return true;
-    return false;
 }
 
 /* What a rank holds of one sample: the tensor without its batch axis. */
@@ -48,26 +36,44 @@ static Tensor part_of_sample(const Tensor *t)
     return part;
 }
 
+static void dtype_range(DType t, int64_t *least, int64_t *most)
+{
+    int bits = 8 * dtype_bytes(t);
+    bool is_signed = t != DT_u8 && t != DT_bool;
+    *most = t == DT_bool ? 1 : bits == 64 ? INT64_MAX : ((int64_t)1 << (bits - is_signed)) - 1;
+    *least = is_signed ? -*most - 1 : 0;
+}
+
+static void set_range(Column *c)
+{
+    const InputLimit *l = &c->input->limit;
+    dtype_range(c->input->dtype, &c->least, &c->most);
+    if (l->of) {
+        c->least = 0;
+        c->most = l->below - 1 < c->most ? l->below - 1 : c->most;
+    }
+}
+
 /* A column without its source.  Inputs hold samples along their first axis. */
 static Status make_column(Arena *a, const Program *p, const Input *in, Column *c)
 {
-    const Tensor *t = &p->tensor[in->tensor.i];
-    *c = (Column){.name = in->name, .id = in->tensor, .tensor = t, .fd = -1, .length = 1, .read = data_reads(p, in->tensor)};
-    c->key = arena_printf(a, "data:%s", in->name);
-    if (t->rank == 0 || t->axis[0].global != p->batch) {
-        fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, p, in),
-                (long long)p->batch);
+    *c = (Column){.input = in, .fd = -1, .length = 1, .key = arena_printf(a, "data:%s", in->name)};
+    if (in->rank == 0 || in->extent[0] != p->batch) {
+        fprintf(stderr, "error: input '%s': its first axis must be the batch of %lld samples\n", input_text(a, in), (long long)p->batch);
         return ERR_REJECT;
     }
-    for (uint32_t i = 1; i < t->rank; i++)
-        c->length *= t->axis[i].global;
+    for (uint32_t i = 1; i < in->rank; i++)
+        c->length *= in->extent[i];
     c->stride = c->length;
-    c->part = part_of_sample(t);
-    if (tensor_elements(&c->part) != c->length)
-        c->whole = arena_alloc(a, (size_t)(c->length * dtype_bytes(t->dtype)));
-    c->limit = limit_of(a, p, in->tensor);
-    if (c->limit.label && dtype_bytes(t->dtype) < 4) {
-        fprintf(stderr, "error: labels '%s': they must be i32 or i64, to mark rows that are absent\n", input_text(a, p, in));
+    if (has_tensor(in->tensor)) {
+        c->tensor = &p->tensor[in->tensor.i];
+        c->part = part_of_sample(c->tensor);
+        if (tensor_elements(&c->part) != c->length)
+            c->whole = arena_alloc(a, (size_t)(c->length * dtype_bytes(in->dtype)));
+    }
+    set_range(c);
+    if (in->limit.label && dtype_bytes(in->dtype) < 4) {
+        fprintf(stderr, "error: labels '%s': they must be i32 or i64, to mark rows that are absent\n", input_text(a, in));
         return ERR_REJECT;
     }
     return OK;
@@ -84,8 +90,8 @@ static bool is_token_model(const Program *p)
 {
     if (p->ninput != 2)
         return false;
-    const Tensor *x = &p->tensor[p->input[0].tensor.i], *y = &p->tensor[p->input[1].tensor.i];
-    return is_integer(x->dtype) && is_integer(y->dtype) && x->rank == 2 && y->rank == 2 && x->axis[1].global == y->axis[1].global;
+    const Input *x = &p->input[0], *y = &p->input[1];
+    return is_integer(x->dtype) && is_integer(y->dtype) && x->rank == 2 && y->rank == 2 && x->extent[1] == y->extent[1];
 }
 
 /* FILE: sample i is tokens i*seq .. i*seq+seq, its labels the tokens after them. */
@@ -120,13 +126,12 @@ static Status open_random(Data *d)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++) {
         Column *c = &d->column[i];
-        if (!c->read)
-            continue;
-        if (c->tensor->dtype == DT_u8)               /* a mask, unless something indexes with it */
-            c->limit.most = c->limit.indexes ? c->limit.most : 1;
-        else if (c->tensor->dtype != DT_f32 && c->tensor->dtype != DT_f64 && !c->limit.indexes) {
-            fprintf(stderr, "error: random data for input '%s' of %s: nothing in the model says which values it may have\n", c->name,
-                    dtype_name(c->tensor->dtype));
+        const Input *in = c->input;
+        if (in->dtype == DT_u8)                      /* a mask, unless something indexes with it */
+            c->most = in->limit.of ? c->most : 1;
+        else if (in->dtype != DT_f32 && in->dtype != DT_f64 && !in->limit.of) {
+            fprintf(stderr, "error: random data for input '%s' of %s: nothing in the model says which values it may have\n", in->name,
+                    dtype_name(in->dtype));
             return ERR_REJECT;
         }
     }
@@ -137,7 +142,7 @@ static Status open_random(Data *d)
 static Column *find_column(const Data *d, const char *name, size_t n)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++)
-        if (strlen(d->column[i].name) == n && strncmp(d->column[i].name, name, n) == 0)
+        if (strlen(d->column[i].input->name) == n && strncmp(d->column[i].input->name, name, n) == 0)
             return &d->column[i];
     return NULL;
 }
@@ -157,36 +162,36 @@ static bool choose_form(DType file, DType input, Form *form)
     return true;
 }
 
-static Status reject_tensor(Arena *a, const Data *d, const Column *c, const STensor *t)
+static Status reject_tensor(Arena *a, const Column *c, const STensor *t)
 {
     Text s = text_new(a);
     for (uint32_t i = 0; i < t->rank; i++)
         text_add(&s, "%s%lld", i ? ", " : "", (long long)t->extent[i]);
     fprintf(stderr, "error: data file '%s': tensor '%s'[%s] : %s does not fit input '%s': expected samples first, the other axes and "
             "a %s type alike\n", c->path, t->name, s.s, dtype_name(t->dtype),
-            input_text(a, d->program, &d->program->input[c - d->column]), dtype_is_float(c->tensor->dtype) ? "float" : "whole-number");
+            input_text(a, c->input), dtype_is_float(c->input->dtype) ? "float" : "whole-number");
     return ERR_REJECT;
 }
 
 /* The column's tensor: that of its name.  Another one is not taken for it, even when
  * it is alone: a file given for the wrong input would train without a word. */
-static Status bind_tensor(Arena *a, const Data *d, Column *c, const SFile *f, int64_t *samples)
+static Status bind_tensor(Arena *a, Column *c, const SFile *f, int64_t *samples)
 {
-    const STensor *t = sfile_find(f, c->name);
+    const STensor *t = sfile_find(f, c->input->name);
     if (!t && f->ntensor == 1) {
         fprintf(stderr, "error: data file '%s': its tensor is named '%s', but the input is '%s': name it so\n", c->path, f->tensor[0].name,
-                c->name);
+                c->input->name);
         return ERR_REJECT;
     }
     if (!t) {
-        fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->name);
+        fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->input->name);
         return ERR_REJECT;
     }
-    bool fits = t->rank == c->tensor->rank && choose_form(t->dtype, c->tensor->dtype, &c->form);
+    bool fits = t->rank == c->input->rank && choose_form(t->dtype, c->input->dtype, &c->form);
     for (uint32_t i = 1; fits && i < t->rank; i++)
-        fits = t->extent[i] == c->tensor->axis[i].global;
+        fits = t->extent[i] == c->input->extent[i];
     if (!fits)
-        return reject_tensor(a, d, c, t);
+        return reject_tensor(a, c, t);
     c->width = dtype_bytes(t->dtype);
     c->at = (const char *)t->data - (const char *)f->map;
     *samples = t->extent[0];
@@ -199,11 +204,11 @@ static Status open_tensor(Arena *a, Data *d, Column *c, const char *path)
     int64_t samples = 0;
     c->path = path;
     TRY(sfile_open(a, path, &f));
-    Status s = bind_tensor(a, d, c, &f, &samples);
+    Status s = bind_tensor(a, c, &f, &samples);
     sfile_close(&f);
     TRY(s);
     if (samples == 0 || (d->samples > 0 && samples != d->samples)) {
-        fprintf(stderr, "error: data file '%s' has %lld samples of '%s'", path, (long long)samples, c->name);
+        fprintf(stderr, "error: data file '%s' has %lld samples of '%s'", path, (long long)samples, c->input->name);
         if (samples > 0)
             fprintf(stderr, ", but the files before it have %lld", (long long)d->samples);
         fputc('\n', stderr);
@@ -225,14 +230,14 @@ static Status open_tensors(Arena *a, Data *d, const char *const *spec, uint32_t 
             return ERR_USAGE;
         }
         if (c->path) {
-            fprintf(stderr, "error: data for input '%s' is given twice\n", c->name);
+            fprintf(stderr, "error: data for input '%s' is given twice\n", c->input->name);
             return ERR_USAGE;
         }
         TRY(open_tensor(a, d, c, spec[i] + name + 1));
     }
     for (uint32_t i = 0; i < d->ncolumn; i++)
         if (!d->column[i].path) {
-            fprintf(stderr, "error: no data for input '%s': give it as '%s=FILE'\n", d->column[i].name, d->column[i].name);
+            fprintf(stderr, "error: no data for input '%s': give it as '%s=FILE'\n", d->column[i].input->name, d->column[i].input->name);
             return ERR_USAGE;
         }
     return OK;
@@ -292,11 +297,11 @@ const DataFact *data_facts(Arena *a, const Data *d, uint32_t *n)
     PUSH(a, fact, *n, ((DataFact){"files", files_text(a, d)}));
     PUSH(a, fact, *n, ((DataFact){"samples", d->samples < 0 ? "endless" : arena_printf(a, "%lld", (long long)d->samples)}));
     for (uint32_t i = 0; i < d->ncolumn; i++) {
-        const Tensor *t = d->column[i].tensor;
+        const Input *in = d->column[i].input;
         Text shape = text_new(a);
-        for (uint32_t k = 1; k < t->rank; k++)
-            text_add(&shape, "%s%lld", k > 1 ? ", " : "", (long long)t->axis[k].global);
-        DataFact f = {arena_printf(a, "sample of %s", d->column[i].name), arena_printf(a, "[%s]", shape.s)};
+        for (uint32_t k = 1; k < in->rank; k++)
+            text_add(&shape, "%s%lld", k > 1 ? ", " : "", (long long)in->extent[k]);
+        DataFact f = {arena_printf(a, "sample of %s", in->name), arena_printf(a, "[%s]", shape.s)};
         PUSH(a, fact, *n, f);
     }
     return fact;
@@ -348,16 +353,18 @@ int64_t data_sample_number(const Data *d, int64_t k, bool shuffled)
 
 /* ---- batches ---- */
 
-/* Where this rank holds row `row` of the global batch; NULL: it does not, or has no use for it.  Inputs have a
+/* Where this rank holds row `row` of the global batch; NULL: it does not.  Inputs have a
  * slot per micro-batch, and of each the rank has its part. */
 static char *row_at(const Column *c, const Rank *r, int64_t row)
 {
+    if (!c->tensor)
+        return NULL;
     const AxisPlace *batch = &c->tensor->axis[0];
     int64_t micro = batch->per_micro > 0 ? row / batch->per_micro : 0, local = row - place_global(batch, 0, micro);
-    if (!c->read || local < 0 || local >= batch->local)
+    if (local < 0 || local >= batch->local)
         return NULL;
-    char *slot = rank_at(r, c->id, 0, (uint32_t)micro);
-    return slot + local * tensor_elements(&c->part) * dtype_bytes(c->tensor->dtype);
+    char *slot = rank_at(r, c->input->tensor, 0, (uint32_t)micro);
+    return slot + local * tensor_elements(&c->part) * dtype_bytes(c->input->dtype);
 }
 
 Status data_fill(const Data *d, const Rank *r, int64_t first, int64_t n, int64_t row, bool shuffled)
@@ -377,9 +384,9 @@ Status data_fill(const Data *d, const Rank *r, int64_t first, int64_t n, int64_t
 static void pad_row(const Column *c, char *to)
 {
     int64_t n = tensor_elements(&c->part);
-    memset(to, 0, (size_t)(n * dtype_bytes(c->tensor->dtype)));
-    for (int64_t e = 0; c->limit.label && e < n; e++)
-        if (c->tensor->dtype == DT_i64)
+    memset(to, 0, (size_t)(n * dtype_bytes(c->input->dtype)));
+    for (int64_t e = 0; c->input->limit.label && e < n; e++)
+        if (c->input->dtype == DT_i64)
             ((int64_t *)(void *)to)[e] = LABEL_PAD;
         else
             ((int32_t *)(void *)to)[e] = LABEL_PAD;

@@ -17,25 +17,12 @@ typedef enum Form {
     FORM_copy, FORM_widen
 } Form;
 
-/* What an input's integers may be, from who reads them. */
-typedef struct Limit {
-    bool        label;                /* read as labels: absent rows are marked LABEL_PAD */
-    bool        indexes;              /* `of` has `below` rows or classes, and each number picks one */
-    int64_t     below;
-    const char *of;                   /* the table or the logits */
-    bool        ignores;              /* every reader accepts `ignore` beside them */
-    int64_t     ignore;
-    int64_t     least, most;          /* all of the above and the input's dtype, `ignore` excepted */
-} Limit;
-
 typedef struct Column {
-    const char   *name;               /* of the input */
-    bool          read;               /* by this rank; else another stage has use for it */
-    TensorId      id;
-    const Tensor *tensor;
-    Limit         limit;
+    const Input  *input;
+    int64_t       least, most;        /* of its whole numbers, by limit and dtype; the ignored label excepted */
     int64_t       length;             /* elements of a sample */
-    Tensor        part;               /* the rank's part of one: without the batch axis */
+    const Tensor *tensor;             /* the rank's part of the batch; NULL: other stages read this input, or none does */
+    Tensor        part;               /* the rank's part of one sample: without the batch axis */
     char         *whole;              /* one sample, where the part is less than that; else NULL */
     /* where samples come from: a file, or random numbers (fd < 0) */
     const char   *path;
@@ -55,10 +42,6 @@ struct Data {
     int64_t        samples;           /* in the files; -1: random */
     uint64_t       seed;
 };
-
-/* ---- limits.c ---- */
-
-Limit limit_of(Arena *, const Program *, TensorId input);
 
 /* ---- column.c ---- */
 

@@ -157,7 +157,7 @@ static bool add_input(Arena *a, const Rank *r, DumpSpec *d)
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->ninput; i++) {
         TensorId id = p->input[i].tensor;
-        if (strcmp(p->input[i].name, d->kind) != 0 || !data_reads(p, id))
+        if (strcmp(p->input[i].name, d->kind) != 0 || !has_tensor(id))
             continue;
         add_item(a, d, stored_whole(r, id, d->kind, rank_at(r, id, 0, 0), p->buffer[p->tensor[id.i].buffer.i].bytes));
         return true;

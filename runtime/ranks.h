@@ -47,8 +47,8 @@ void    exchange_pace(const Rank *, int64_t slowest);
 /* ---- run.c ---- */
 
 /* run() up to the point where memory is mapped: what is wrong with options, data and
- * files is said once, before ranks start.  `speaks`: and what else there is to say. */
-Status run_check(Arena *, const Program *, const RunOptions *, bool speaks);
+ * files is said once, before ranks start. */
+Status run_check(Arena *, const Program *, const RunOptions *);
 /* run() for one rank.  A failure that not all ranks see by themselves ends the run of
  * all. */
 Status run_rank(Arena *, const Program *, const RunOptions *, const Peers *);

@@ -266,9 +266,9 @@ Status run(Arena *a, const Program *p, const RunOptions *o)
     return s == OK ? written : s;
 }
 
-Status run_check(Arena *a, const Program *p, const RunOptions *o, bool speaks)
+Status run_check(Arena *a, const Program *p, const RunOptions *o)
 {
-    Run r = {.arena = a, .program = p, .o = o, .speaks = speaks, .lock = -1};
+    Run r = {.arena = a, .program = p, .o = o, .speaks = true, .lock = -1};
     Status s = run_prepare(&r);
     run_close(&r);
     return s;

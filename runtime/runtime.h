@@ -109,8 +109,6 @@ int64_t data_samples(const Data *);                  /* in one epoch; -1: endles
  * (k / N), epochs permuted by the seed when `shuffled`.  Fails when a file changed
  * since it was opened. */
 Status  data_fill(const Data *, const Rank *, int64_t first, int64_t n, int64_t row, bool shuffled);
-/* Whether a rank has an input's samples: where it is alone, or an instruction reads them. */
-bool    data_reads(const Program *, TensorId input);
 /* Mark batch rows row..row+n as absent (LABEL_PAD labels, zero inputs). */
 void    data_pad(const Data *, const Rank *, int64_t n, int64_t row);
 /* What makes these data: batch, samples, shape of each input, names and lengths of

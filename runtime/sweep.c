@@ -23,40 +23,6 @@ static int64_t micro_rows(const Program *p)
     return p->batch / p->microbatches;
 }
 
-/* ---- whether absent rows do no harm ---- */
-
-static bool is_cut(const Program *p, TensorId id)
-{
-    bool cut = false;
-    for (uint32_t i = 0; has_tensor(id) && i < p->tensor[id.i].rank; i++)
-        cut = cut || p->tensor[id.i].axis[i].per_micro > 0;
-    return cut;
-}
-
-/* Cross entropy and its count leave out rows marked absent; other sums over the
- * batch cannot tell them from samples. */
-static bool mixes_rows(const Program *p, const Instr *in)
-{
-    if (in->op == OP_cross_entropy || in->op == OP_cross_entropy_both || in->op == OP_cross_entropy_merge || in->op == OP_count_labels)
-        return false;
-    bool cut = false;
-    for (uint32_t k = 0; k < in->narg; k++)
-        cut = cut || is_cut(p, in->arg[k]);
-    return cut && in->nout > 0 && !is_cut(p, in->out[0]);
-}
-
-static bool needs_whole_batches(const Program *p)
-{
-    const Proc *proc = &p->proc[forward_proc(p)];
-    for (uint32_t i = 0; i < p->ninput; i++)
-        if (!is_cut(p, p->input[i].tensor))
-            return true;
-    for (uint32_t i = proc->first; i < proc->end; i++)
-        if (mixes_rows(p, &p->instr[i]))
-            return true;
-    return false;
-}
-
 /* ---- one window of micro-batches ---- */
 
 /* Run one procedure over samples first..first+n of the stream, through the slot of
@@ -117,7 +83,7 @@ Status run_plan_evaluation(Run *r)
 {
     const Program *p = r->program;
     int64_t n = data_samples(r->eval), rows = micro_rows(p);
-    r->eval_samples = n < 0 ? p->batch : needs_whole_batches(p) ? n - n % rows : n;
+    r->eval_samples = n < 0 ? p->batch : p->full_only ? n - n % rows : n;
     if (r->eval_samples == 0) {
         fprintf(stderr, "error: the held-out data have %lld samples, fewer than the %lld of a micro-batch, and this model mixes the samples "
                 "of one\n", (long long)n, (long long)rows);
@@ -175,7 +141,7 @@ Status run_forward(Run *r)
 static Status decide_batches(Run *r)
 {
     int64_t n = data_samples(r->train), batch = r->program->batch;
-    int64_t most = needs_whole_batches(r->program) ? n / batch : (n + batch - 1) / batch;
+    int64_t most = r->program->full_only ? n / batch : (n + batch - 1) / batch;
     r->steps = r->o->steps > 0 || n < 0 ? r->o->steps : most;
     if (n >= 0 && r->steps > most) {
         fprintf(stderr, "error: --steps %lld, but the data hold %lld batches of %lld\n", (long long)r->steps, (long long)most, (long long)batch);
@@ -206,7 +172,7 @@ Status run_decide_steps(Run *r)
 {
     int64_t n = data_samples(r->train), batch = r->program->batch;
     bool trains = run_trains(r->program);
-    if (n >= 0 && n < batch && (trains || needs_whole_batches(r->program))) {
+    if (n >= 0 && n < batch && (trains || r->program->full_only)) {
         fprintf(stderr, "error: the data have %lld samples, but a step takes a batch of %lld\n", (long long)n, (long long)batch);
         return ERR_REJECT;
     }

@@ -49,6 +49,8 @@ static inline void fill_inputs(Run *r, int64_t classes)
 {
     for (uint32_t k = 0; k < r->p->ninput; k++) {
         const Input *in = &r->p->input[k];
+        if (!has_tensor(in->tensor))
+            continue;
         const Tensor *t = &r->p->tensor[in->tensor.i];
         int64_t n = tensor_elements(t);
         for (r->micro = 0; r->micro < r->p->buffer[t->buffer.i].slots; r->micro++)

@@ -108,6 +108,8 @@ static inline void lock_fill_inputs(LockRank *r, int64_t classes)
 {
     for (uint32_t k = 0; k < r->p->ninput; k++) {
         const Input *in = &r->p->input[k];
+        if (!has_tensor(in->tensor))
+            continue;
         const Tensor *t = &r->p->tensor[in->tensor.i];
         for (uint32_t m = 0; m < r->p->buffer[t->buffer.i].slots; m++)
             for (int64_t i = 0; i < tensor_elements(t); i++) {

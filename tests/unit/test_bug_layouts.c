@@ -37,6 +37,8 @@ static void set_inputs(LockRank *r, const char *name, int64_t (*value)(int64_t s
 {
     for (uint32_t k = 0; k < r->p->ninput; k++) {
         const Input *in = &r->p->input[k];
+        if (!has_tensor(in->tensor))
+            continue;
         const Tensor *t = &r->p->tensor[in->tensor.i];
         for (uint32_t m = 0; strcmp(in->name, name) == 0 && m < r->p->buffer[t->buffer.i].slots; m++)
             for (int64_t i = 0; i < tensor_elements(t); i++) {

@@ -240,6 +240,14 @@ static void states_elsewhere(void **unused)
     layout("tiny_llama", "f32", 1e-5, (Way){1, 4, 1, 1, "sync = \"server\""});
 }
 
+/* Of three stages, the one in the middle has no inputs. */
+static void three_stages(void **unused)
+{
+    (void)unused;
+    layout("tiny_gpt2", "f64", 1e-12, (Way){3, 1, 1, 4, "stage before h[0].ln2; stage before h[1].ln2"});
+    layout("tiny_llama", "f64", 1e-12, (Way){3, 2, 1, 2, "stage before layer[0].mlp; stage before layer[1].mlp"});
+}
+
 static void both_in_f32(void **state)
 {
     (void)state;
@@ -271,7 +279,7 @@ static void another_plan_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32), cmocka_unit_test(states_elsewhere),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32), cmocka_unit_test(states_elsewhere), cmocka_unit_test(three_stages),
                                        cmocka_unit_test(another_plan_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

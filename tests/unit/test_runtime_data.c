@@ -11,7 +11,7 @@
 
 #include "runtime/runtime.h"
 
-/* ---- a program with inputs and their readers, and memory for it ---- */
+/* ---- a program with inputs, and memory for it ---- */
 
 enum { SEQ = 4, VOCAB = 10, CLASSES_ = 7 };
 
@@ -24,6 +24,13 @@ typedef struct World {
     FILE   *err;                      /* what was printed to stderr */
     int     saved_stderr;
 } World;
+
+static void add_input(World *w, const char *name, DType dtype, uint8_t rank, const int64_t *extent)
+{
+    Input in = {.name = name, .tensor = {w->p.ntensor - 1}, .dtype = dtype, .rank = rank};
+    memcpy(in.extent, extent, sizeof *extent * rank);
+    PUSH(w->a, w->p.input, w->p.ninput, in);
+}
 
 static TensorId add_tensor(World *w, const char *path, DType dtype, ValueRole role, uint8_t rank, const int64_t *extent)
 {
@@ -43,18 +50,8 @@ static TensorId add_tensor(World *w, const char *path, DType dtype, ValueRole ro
     PUSH(w->a, p->buffer, p->nbuffer, b);
     PUSH(w->a, p->tensor, p->ntensor, t);
     if (input)
-        PUSH(w->a, p->input, p->ninput, ((Input){path, {p->ntensor - 1}}));
+        add_input(w, path, dtype, rank, extent);
     return (TensorId){p->ntensor - 1};
-}
-
-static void add_reader(World *w, OpKind op, TensorId first, TensorId second, int which, char role, bool ignore)
-{
-    Instr in = {.op = op, .path = "reader", .narg = 2, .arg = {first, second}, .nfactor = 2, .role = {'.', role}};
-    in.arg_factor[which][0] = role == 'v';
-    in.arg_factor[which][1] = role == 'c';
-    if (ignore)
-        in.attr[0] = (Attr){ATTR_INT, -100, -100};
-    PUSH(w->a, w->p.instr, w->p.ninstr, in);
 }
 
 /* A language model: ids[batch, SEQ] into a table of VOCAB, labels into as many classes. */
@@ -63,12 +60,10 @@ static World *world_new(int64_t batch, int64_t micro, int64_t classes, bool igno
     World *w = calloc(1, sizeof *w);
     w->a = arena_new("test");
     w->p = (Program){.batch = batch, .microbatches = micro, .model = "m"};
-    TensorId ids = add_tensor(w, "ids", DT_i32, ROLE_INPUT, 2, (int64_t[]){batch, SEQ});
-    TensorId labels = add_tensor(w, "labels", DT_i32, ROLE_INPUT, 2, (int64_t[]){batch, SEQ});
-    TensorId table = add_tensor(w, "wte", DT_f32, ROLE_WEIGHT, 2, (int64_t[]){VOCAB, 3});
-    TensorId logits = add_tensor(w, "logits", DT_f32, ROLE_ACTIVATION, 2, (int64_t[]){batch, classes});
-    add_reader(w, OP_embed, ids, table, 1, 'v', false);
-    add_reader(w, OP_cross_entropy, logits, labels, 0, 'c', ignore);
+    add_tensor(w, "ids", DT_i32, ROLE_INPUT, 2, (int64_t[]){batch, SEQ});
+    add_tensor(w, "labels", DT_i32, ROLE_INPUT, 2, (int64_t[]){batch, SEQ});
+    w->p.input[0].limit = (InputLimit){.of = "wte", .below = VOCAB};
+    w->p.input[1].limit = (InputLimit){.label = true, .of = "logits", .below = classes, .ignores = ignore, .ignore = -100};
     return w;
 }
 
@@ -474,8 +469,7 @@ static void floats_and_narrow_integers(void **state)
     w->p = (Program){.batch = 2, .microbatches = 1, .model = "m"};
     add_tensor(w, "x", DT_f64, ROLE_INPUT, 2, (int64_t[]){2, SEQ});
     TensorId label = add_tensor(w, "label", DT_i64, ROLE_INPUT, 1, (int64_t[]){2});
-    TensorId logits = add_tensor(w, "logits", DT_f64, ROLE_ACTIVATION, 2, (int64_t[]){2, 3});
-    add_reader(w, OP_cross_entropy, logits, label, 0, 'c', false);
+    w->p.input[1].limit = (InputLimit){.label = true, .of = "logits", .below = 3};
     world_ready(w);
     float x[3 * SEQ];
     for (int i = 0; i < 3 * SEQ; i++)

@@ -1,0 +1,121 @@
+# Data of many ranks: every layout takes the same batches, does the same number of steps,
+# and refuses the same data with the same words, said once.
+. "$TESTS/run/lib.bash"
+PRUN=$RELEASE/prun
+plan_many() {                         # FILE RULES [OPTION...]
+    local out=$1 rules=$2
+    shift 2
+    "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=2 -D hidden=8 -D heads=4 "$@" --with "$rules" -o "$out" >/dev/null || exit 2
+}
+layouts=(one dp tp stages three both)
+rules=('mesh dp = 1; devices = [0]; microbatches = 2' 'mesh dp = 4; microbatches = 2' 'mesh tp = 4; split heads, ffn, vocab by tp; split seq by tp; microbatches = 1'
+    'mesh pp = 2; devices = [0, 1]; microbatches = 4; stage before h[1]' 'mesh pp = 3; devices = [0, 1, 2]; microbatches = 2; stage before h[1]; stage after h'
+    'mesh pp = 2, dp = 2; microbatches = 2; stage before h[1]; shard optimizer by dp')
+for i in "${!layouts[@]}"; do plan_many ${layouts[i]}.plan "${rules[i]}"; done
+# close FILE FILE: losses and norms agree to 1e-5.
+close() {
+    paste <(grep -oE '"(loss|grad_norm|eval_loss)": [^,}]*' "$1") <(grep -oE '"(loss|grad_norm|eval_loss)": [^,}]*' "$2") |
+        awk 'NF != 4 || $1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2 { print; bad = 1 } END { exit bad || NR == 0 }'
+}
+
+# ---- the same batches ----
+
+make_text t.txt 600
+for x in "${layouts[@]}"; do
+    "$PRUN" $x.plan --data random --steps 3 --log $x.random 2>said || cat said
+    "$PRUN" $x.plan --data t.txt --steps 3 --seed 4 --dump samples@2=$x.samples --dump ids@2=$x.ids --dump labels@3=$x.labels 2>said || cat said
+done
+for x in "${layouts[@]:1}"; do
+    check "K06 random data are the same ($x)" 'close one.random $x.random'
+    check "K06 samples, ids and labels of a step are the same ($x)" 'cmp one.samples $x.samples && cmp one.ids $x.ids && cmp one.labels $x.labels'
+done
+
+# ---- H05, C03: the same number of steps ----
+
+make_text left.txt $((21 * 16 + 1))                   # 21 samples: two batches of 8, and 5
+make_text held.txt $((9 * 16 + 1)) 7                  # 9: the last rows are missing on some ranks
+for x in "${layouts[@]}"; do
+    check "H05 C03 one epoch of 21 samples is 2 steps, and 5 are left over ($x)" '"$PRUN" $x.plan --data left.txt --eval held.txt --set steps=0 --log $x.log 2>said &&
+        [ "$(grep -c "one epoch: 21 samples, 2 steps of 8; 5 left over" said)" = 1 ] && [ "$(field step $x.log | tr "\n" " ")" = "1 2 2 " ]' || cat said
+    check "C04 the loss of 9 held-out samples ($x)" 'close one.log $x.log'
+done
+
+# A loss over all rows of a micro-batch: the held-out samples that fill none are left out by all ranks.
+cat >mean.pmodel <<'END'
+model mean {
+  dim batch = 8, pixel = 6, hidden = 8
+  precision { compute = f64 }
+  optimizer sgd { lr = 0.1 }
+  input image[batch, pixel] : f64
+  y = fc2: linear(relu(fc1: linear(image, hidden)), pixel)
+  minimize mean(mean((y - image) * (y - image), over = pixel), over = batch)
+}
+model image {
+  dim batch = 22, pixel = 6
+  precision { compute = f64 }
+  input image[batch, pixel] : f64
+  y = fc: linear(image, pixel)
+  output y
+}
+END
+"$RELEASE/pplan" plan mean.pmodel -c laptop1 --model image -o image.plan >/dev/null || exit 2
+"$PRUN" image.plan --data random --steps 1 --dump image@1=image 2>said || cat said
+i=0
+for with in 'mesh dp = 1; devices = [0]' 'mesh pp = 2; devices = [0, 1]; stage before fc2' 'mesh pp = 2, dp = 2; stage before fc2'; do
+    "$RELEASE/pplan" plan mean.pmodel -c laptop4 --model mean --with "$with; microbatches = 2" -o mean.plan >/dev/null || exit 2
+    check "H05 22 held-out samples of a mean: 5 micro-batches of 4 on all ranks ($with)" '"$PRUN" mean.plan --data image=image --eval image=image --eval-every 1 --steps 4 --log mean$i.log 2>said &&
+        [ "$(grep -c "the held-out loss covers 20 of 22 samples" said)" = 1 ] && close mean0.log mean$i.log' || cat said
+    i=$((i + 1))
+done
+
+# ---- K01, K03, K04: the same refusals ----
+
+u16() { for t; do printf "\\x$(printf %x $((t % 256)))\\x$(printf %x $((t / 256)))"; done; }
+bytes() { head -c "$2" /dev/zero | tr '\0' "$1"; }
+for i in "${!layouts[@]}"; do plan_many ${layouts[i]}.small "${rules[i]}" -D vocab=64; done
+plan_many padded.small 'mesh tp = 4; split vocab by tp; pad vocab to 4' -D vocab=61
+{ u16 $(yes 1 | head -50); u16 64; u16 $(yes 1 | head -149); } >id.bin
+{ u16 $(yes 1 | head -192); u16 64; } >label.bin      # after the last sample's ids: a label alone
+{ u16 $(yes 1 | head -50); u16 62; u16 $(yes 1 | head -149); } >padding.bin
+bytes '\001' 399 >odd.bin
+bytes '\001' 16 >short.txt
+bytes '\001' 113 >seven.txt
+: >empty.txt
+bytes '\001' 129 >good.txt
+no() {                                # NAME TEXT OPTION...: all layouts say it once, in one line, and take no step
+    local name=$1 text=$2 x data=("${@:3}")
+    for x in "${layouts[@]}"; do
+        check "$name ($x)" 'refused 1 "$text" "$PRUN" $x.small "${data[@]}" --steps 1 --log l && [ "$(wc -l <said)" = 1 ] && [ ! -e l ]'
+    done
+}
+no "K01 an id outside the vocabulary" "byte 100 (sample 3): 64 cannot be a number of 'ids': 'wte' has 64 rows, so it is 0..63" --data id.bin
+no "K01 a label outside the classes" "byte 384 (sample 11): 64 cannot be a label in 'labels': 'logits' has 64 classes, so it is 0..63" --data label.bin
+no "K01 in held-out data" "byte 384 (sample 11): 64 cannot be a label in 'labels'" --data good.txt --eval label.bin
+check "K01 a row of padding is no id" 'refused 1 "62 cannot be a number of '"'ids'"': '"'wte'"' has 61 rows, so it is 0..60" "$PRUN" padded.small --data padding.bin --steps 1'
+no "K03 an odd number of bytes" "tokens of 2 bytes, but it has 399 bytes" --data odd.bin
+no "K04 as many tokens as a sample has" "it has 16 tokens, but one sample of 16 needs 17" --data short.txt
+no "K04 fewer samples than a batch" "the data have 7 samples, but a step takes a batch of 8" --data seven.txt
+no "K04 an empty held-out set" "it has 0 tokens, but one sample of 16 needs 17" --data good.txt --eval empty.txt
+
+# ---- L07: the rate is a function of the number of steps ----
+
+# Linear to 1e-3 at step 4, then 1e-4 + 4.5e-4 (1 + cos(pi (t - 4) / 16)).
+cat >want <<'END'
+1 2.5e-4
+4 1e-3
+8 8.68198e-4
+9 8.00007e-4
+12 5.5e-4
+20 1e-4
+END
+right() {                             # LOG: its rates are those wanted
+    paste -d ' ' <(field step "$1") <(field lr "$1") | awk 'NR == FNR { want[$1] = $2; n++; next }
+        $1 in want { d = $2 / want[$1] - 1; if (d < 0) d = -d; if (d < 2e-6) good++; else print } END { exit good != n }' want -
+}
+schedule=(--set lr=1e-3 --set min_lr=1e-4 --set warmup=4 --set decay=cosine --set steps=20)
+for x in dp tp both; do
+    check "L07 rates ($x)" '"$PRUN" $x.plan --data t.txt "${schedule[@]}" --log $x.rates 2>said && right $x.rates' || cat said
+done
+# rates STEPS PLAN OPTION...: go on to there.
+rates() { "$PRUN" $2.plan --data t.txt "${schedule[@]}" --steps $1 --save d --log r.log "${@:3}" 2>said || { cat said; return 1; }; }
+check "L07 rates after two resumes, each into another layout" 'rates 8 both && rates 11 dp --resume d && rates 20 tp --resume d && right r.log'
