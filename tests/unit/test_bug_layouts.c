@@ -10,6 +10,7 @@ static const Setting wide = {"tiny_llama", "batch=8 seq=16 vocab=64 hidden=32 he
 
 #define MEGATRON "split heads, ffn, vocab by tp"
 #define WITH_SEQ MEGATRON "; split seq by tp"
+#define HEADS_AND_VOCAB "split heads, vocab by tp"
 
 /* ---- what ranks begin with ---- */
 
@@ -144,6 +145,45 @@ static void A04_loss_over_a_split_vocabulary(void **unused)
         }
 }
 
+/* One matrix for queries, keys and values, head by head or part by part; of grouped heads,
+ * one for keys and values.  Gate and up are one matrix too. */
+#define PACKED(kv_heads, body) \
+    "model m {\n dim batch = 4, seq = 8, vocab = 64, d = 64, heads = 8, kv_heads = " kv_heads ", three = 3, two = 2, ffn = 32\n param dtype = f64\n" \
+    " precision { compute = dtype }\n optimizer adamw { lr = 1e-3 }\n input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n dim head_dim = d / heads\n" \
+    " weight tok[vocab, d]\n x = n0: rmsnorm(embed(ids, tok))\n" body \
+    " y = x + wo: linear(attention(q, k, v, causal = true), d, over = [heads, head_dim])\n" \
+    " z = gate_up: linear(n1: rmsnorm(y), [two, ffn])\n y = y + down: linear(silu(z[two = 0]) * z[two = 1], d)\n" \
+    " minimize cross_entropy(head: linear(y, vocab), labels)\n}\n"
+#define THREE_OF(order) " p = qkv: linear(x, " order ")\n q = p[three = 0]\n k = p[three = 1]\n v = p[three = 2]\n"
+#define TWO_OF(order) " q = wq: linear(x, [heads, head_dim])\n p = kv: linear(x, " order ")\n k = p[two = 0]\n v = p[two = 1]\n"
+
+/* Two ranks have half of the weight each. */
+static void assert_cut(Setting s, const char *weight)
+{
+    Model m = model_load(s);
+    Lockstep l = lower_all(&m, (Pin){1, 1, 1, 2, 1, "split heads by tp"});
+    const Tensor *t = &l.rank[1].p->tensor[state_of(l.rank[1].p, weight)->weight.i];
+    assert_int_equal(2 * tensor_elements(t), lock_elements(t));
+    lock_close(&l);
+    arena_free(m.a);
+}
+
+static void A06_packed_projections(void **unused)
+{
+    (void)unused;
+    static const char *const text[] = {
+        PACKED("8", THREE_OF("[heads, three, head_dim]")), PACKED("8", THREE_OF("[three, heads, head_dim]")),
+        PACKED("2", TWO_OF("[kv_heads, two, head_dim]")),  PACKED("2", TWO_OF("[two, kv_heads, head_dim]")),
+    };
+    static const char *const rules[] = {"split heads, ffn by tp", "split heads, ffn, vocab by tp; split seq by tp"};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        assert_cut((Setting){"A06", "", text[i]}, i < 2 ? "qkv.w" : "kv.w");
+        for (int k = 0; k < 2; k++)
+            for (int64_t tp = 2; tp <= 4; tp *= 2)
+                same_numbers((Setting){"A06", "", text[i]}, (Pin){1, 1, 1, tp, 1, rules[k]});
+    }
+}
+
 static void A07_masks_do_not_depend_on_the_layout(void **unused)
 {
     (void)unused;
@@ -167,6 +207,8 @@ static void B01_tied_tables_on_several_stages(void **unused)
     same_numbers(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]"});
     same_numbers(d4, (Pin){2, 2, 1, 2, 2, MEGATRON "; stage before h[2]"});
     same_numbers(d4, (Pin){3, 2, 1, 1, 2, "stage before h[1]; stage before h[3]"});
+    same_numbers(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]; shard optimizer by dp"});
+    same_numbers(d4, (Pin){3, 2, 1, 1, 2, "stage before h[1]; stage before h[3]; shard optimizer by dp; bucket = 1 kB"});
 }
 
 static int64_t sample_number(int64_t sample, int64_t position)
@@ -190,18 +232,24 @@ static void B03_every_micro_batch_counts_once(void **unused)
     static const char text[] = "model m {\n dim batch = 8, seq = 1, vocab = 64, d = 32\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
                                " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n weight tok[vocab, d]\n"
                                " minimize cross_entropy(head: linear(norm: rmsnorm(embed(ids, tok)), vocab, bias = true), labels)\n}\n";
-    static const Pin pins[] = {{1, 2, 1, 1, 4, ""}, {1, 4, 1, 1, 2, ""}, {1, 1, 1, 1, 8, ""}, {1, 2, 1, 2, 4, "split vocab by tp"}, {2, 2, 1, 1, 4, "stage before norm"}};
+    static const Pin pins[] = {{1, 2, 1, 1, 4, ""}, {1, 4, 1, 1, 2, ""}, {1, 1, 1, 1, 8, ""}, {1, 2, 1, 2, 4, "split vocab by tp"}, {2, 2, 1, 1, 4, "stage before norm"},
+                               {1, 2, 1, 1, 4, "shard optimizer by dp"}, {1, 4, 1, 1, 2, "shard optimizer by dp"}, {2, 2, 1, 1, 4, "stage before norm; shard optimizer by dp"}};
     for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
         Stepped x = stepped((Setting){"B03", "", text}, pins[k], sample_by_sample);
+        int64_t seen = 0;
         for (uint32_t r = 0; r < x.l.n; r++) {
             const State *s = state_of(x.l.rank[r].p, "head.b");
             const Tensor *t = s ? &x.l.rank[r].p->tensor[s->gradient.i] : NULL;
             for (int64_t i = 0; s && i < tensor_elements(t); i++) {
                 double have = real_at(t, lock_at(&x.l.rank[r], s->gradient, 0, 0), i), want = lock_global(t, i, 0) < 8 ? -0.109375 : 0.015625;
+                if (!is_summed(s, i))
+                    continue;
+                seen++;
                 if (fabs(have - want) > 1e-12)
                     fail_msg("plan %zu, rank %u: element %lld is %.9g, expected %.9g", k, r, (long long)lock_global(t, i, 0), have, want);
             }
         }
+        assert_true(seen >= 64);                     /* each element on some rank */
         forget(&x);
     }
 }
@@ -284,6 +332,105 @@ static void D01_one_norm_for_all_ranks(void **unused)
     same_numbers_from(d4, (Pin){4, 1, 1, 1, 4, "stage every 1 in h"}, clipped_to_a_tenth);
     same_numbers_from(d4, (Pin){1, 1, 1, 2, 1, MEGATRON}, clipped_to_a_tenth);
     same_numbers_from(d4, (Pin){1, 2, 1, 2, 1, WITH_SEQ}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){1, 2, 1, 1, 1, "shard optimizer by dp"}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]; shard optimizer by dp"}, clipped_to_a_tenth);
+    same_numbers_from(d4, (Pin){1, 2, 1, 2, 1, WITH_SEQ "; shard optimizer by dp"}, clipped_to_a_tenth);
+}
+
+/* Squares of a gradient's elements over ranks, each counted once: the lowest rank that
+ * has an element summed has it for all. */
+static double squares_of(const Lockstep *l, const char *path)
+{
+    const State *first = NULL;
+    const Program *p = NULL;
+    for (uint32_t r = 0; r < l->n && !first; r++)
+        first = state_of(p = l->rank[r].p, path);
+    int64_t n = lock_elements(&p->tensor[first->weight.i]);
+    bool *seen = NEWN(l->a, bool, n);
+    double sum = 0;
+    for (uint32_t r = 0; r < l->n; r++) {
+        const State *s = state_of(l->rank[r].p, path);
+        const Tensor *t = s ? &l->rank[r].p->tensor[s->gradient.i] : NULL;
+        for (int64_t i = 0; s && i < tensor_elements(t); i++) {
+            int64_t g = lock_global(t, i, 0);
+            if (g < 0 || seen[g] || !is_summed(s, i))
+                continue;
+            seen[g] = true;
+            sum += pow(real_at(t, lock_at(&l->rank[r], s->gradient, 0, 0), i), 2);
+        }
+    }
+    return sum;
+}
+
+/* A weight that tp splits by heads, one that it splits by kv heads and holds twice, one
+ * that all ranks hold: each is counted once, on whichever rank it is. */
+static void D02_what_is_split_counts_once(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        "model m {\n dim batch = 4, seq = 8, vocab = 64, d = 64, heads = 8, kv_heads = 2\n param dtype = f64\n precision { compute = dtype }\n"
+        " optimizer adamw { lr = 1e-3, clip = 0.1 }\n input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n dim head_dim = d / heads\n"
+        " weight tok[vocab, d]\n weight gain[heads, head_dim]\n weight kv_gain[kv_heads, head_dim]\n x = n0: rmsnorm(embed(ids, tok))\n"
+        " q = wq: linear(x, [heads, head_dim]) * gain\n k = wk: linear(x, [kv_heads, head_dim]) * kv_gain\n v = wv: linear(x, [kv_heads, head_dim])\n"
+        " y = x + wo: linear(attention(q, k, v, causal = true), d, over = [heads, head_dim])\n"
+        " minimize cross_entropy(head: linear(n1: rmsnorm(y), vocab), labels)\n}\n";
+    static const char *const weight[] = {"gain", "kv_gain", "wq.w", "wk.w", "wq.b", "wo.w", "wo.b", "n0.w", "tok", "head.w"};
+    static const Pin pins[] = {{1, 1, 1, 2, 1, HEADS_AND_VOCAB}, {1, 1, 1, 4, 1, HEADS_AND_VOCAB "; split seq by tp"},
+                               {1, 2, 1, 4, 1, HEADS_AND_VOCAB "; split seq by tp; shard optimizer by dp"}, {2, 1, 1, 4, 2, HEADS_AND_VOCAB "; stage before head"}};
+    const Setting s = {"D02", "", text};
+    Model m = model_load(s);
+    Lockstep one = lower_all(&m, (Pin){1, 1, 1, 1, 1, ""});
+    lock_step(&one);
+    for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
+        Lockstep l = lower_all(&m, pins[k]);
+        lock_step(&l);
+        for (size_t w = 0; w < sizeof weight / sizeof *weight; w++) {
+            double have = squares_of(&l, weight[w]), want = squares_of(&one, weight[w]);
+            if (fabs(have - want) > 1e-10 * want)
+                fail_msg("plan %zu: squares of '%s': %.17g, expected %.17g", k, weight[w], have, want);
+        }
+        same_scalars(&one, &l, "D02");
+        lock_close(&l);
+        same_numbers(s, pins[k]);
+    }
+    lock_close(&one);
+    arena_free(m.a);
+}
+
+/* Elements of a weight whose moments ranks have, by ranks that have them. */
+static void count_moments(const Lockstep *l, const char *path)
+{
+    const State *s = state_of(l->rank[0].p, path);
+    int64_t n = tensor_elements(&l->rank[0].p->tensor[s->weight.i]);
+    for (int64_t i = 0; i < n; i++) {
+        int owners = 0;
+        for (uint32_t r = 0; r < l->n; r++) {
+            s = state_of(l->rank[r].p, path);
+            assert_true(s->sharded);
+            owners += is_summed(s, i);
+        }
+        assert_int_equal(owners, 1);
+    }
+}
+
+/* A model with fewer elements than ranks, and one whose parts do not divide. */
+static void D07_optimizer_states_of_any_number(void **unused)
+{
+    (void)unused;
+    static const char few[] = "model m {\n dim batch = 120, out = 3\n param dtype = f64\n precision { compute = dtype }\n optimizer adamw { lr = 1e-3 }\n"
+                              " input x[batch, out] : f64\n weight b[out]\n y = x + b\n minimize mean(mean(y * y, over = out), over = batch)\n}\n";
+    for (int64_t dp = 2; dp <= 5; dp++) {
+        const Setting odd = {"tiny_gpt2", dp == 3 ? "batch=6 hidden=30 heads=3 layers=1 vocab=61" : "batch=40 seq=2 context=2 hidden=30 heads=3 layers=1 vocab=61", NULL};
+        const Pin pin = {1, dp, 1, 1, 2, "shard optimizer by dp"};
+        same_numbers((Setting){"D07", "", few}, pin);
+        same_numbers(odd, pin);
+        Model m = model_load(odd);
+        Lockstep l = lower_all(&m, pin);
+        for (uint32_t i = 0; i < l.rank[0].p->nstate; i++)
+            count_moments(&l, l.rank[0].p->state[i].path);
+        lock_close(&l);
+        arena_free(m.a);
+    }
 }
 
 static void D07_sizes_that_ranks_do_not_divide(void **unused)
@@ -321,11 +468,14 @@ int main(void)
         cmocka_unit_test(A01_bias_of_a_row_split_product),
         cmocka_unit_test(A03_norms_under_sequence_parallelism),
         cmocka_unit_test(A04_loss_over_a_split_vocabulary),
+        cmocka_unit_test(A06_packed_projections),
         cmocka_unit_test(A07_masks_do_not_depend_on_the_layout),
         cmocka_unit_test(B01_tied_tables_on_several_stages),
         cmocka_unit_test(B03_every_micro_batch_counts_once),
         cmocka_unit_test(C01_loss_is_no_average_of_averages),
         cmocka_unit_test(D01_one_norm_for_all_ranks),
+        cmocka_unit_test(D02_what_is_split_counts_once),
+        cmocka_unit_test(D07_optimizer_states_of_any_number),
         cmocka_unit_test(D07_sizes_that_ranks_do_not_divide),
         cmocka_unit_test(H01_schedules_end),
     };
