@@ -109,6 +109,12 @@ static const char *bytes_by_class(Arena *a, const Program *p)
     return parts.s;
 }
 
+/* Bytes of memory with which a device would do. */
+static int64_t bytes_needed(const Program *p)
+{
+    return program_map_bytes(p) + p->reserve;
+}
+
 /* Why no number of micro-batches fits: the ledger's classes of the smallest try. */
 static Status nothing_fits(Diags *ds, const PlanRequest *r, const Plan *plan, const Program *p, const Decisions *d)
 {
@@ -121,7 +127,7 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Plan *plan, co
     if (!d->microbatches.any && p->microbatches < samples_of_part(r, d) && !states_exceed(p))
         diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
     else
-        diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, program_map_bytes(p) + p->reserve));
+        diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, bytes_needed(p)));
     return ERR_REJECT;
 }
 
@@ -158,15 +164,6 @@ static int64_t next_microbatches(const Decisions *d, int64_t batch, int64_t m)
         if (batch % n == 0)
             return n;
     return 0;
-}
-
-/* After m did not fit: the next number, or the last when only its figures matter. */
-static int64_t next_try(const Decisions *d, int64_t batch, int64_t m, const Program *p)
-{
-    int64_t next = next_microbatches(d, batch, m);
-    for (int64_t n = next; states_exceed(p) && n; n = next_microbatches(d, batch, n))
-        next = n;
-    return next;
 }
 
 /* The divisors of n next to m, as a help: "the nearest number that divides it is 8". */
@@ -229,10 +226,10 @@ static const char *why(const Decisions *d, int64_t m, int64_t first)
  * there are never more than two of them. */
 typedef struct Try { Arena *arena; Plan *plan; Programs programs; } Try;
 
-static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *last)
+/* The first number that fits; else *best is the one that needs the least. */
+static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *best)
 {
-    int64_t samples = samples_of_part(r, d);
-    for (int64_t m = first; m; m = next_try(d, samples, m, fullest(&last->programs))) {
+    for (int64_t m = first; m;) {
         Try now = {.arena = m == first ? NULL : arena_new("scratch"), .plan = plan_with(a, r, d, m)};
         if (lower(now.arena ? now.arena : a, ds, r, now.plan, m == first, &now.programs) != OK) {
             arena_free(now.arena);
@@ -240,14 +237,18 @@ static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const 
                 return ERR_REJECT;
             break;                                   /* this model cannot be cut further */
         }
-        arena_free(last->arena);
-        *last = now;
-        if (program_excess(fullest(&now.programs)) <= 0) {
+        const Program *p = fullest(&now.programs);
+        bool fits = program_excess(p) <= 0, better = fits || m == first || bytes_needed(p) < bytes_needed(fullest(&best->programs));
+        m = fits ? m : next_microbatches(d, samples_of_part(r, d), m);
+        arena_free(better ? best->arena : now.arena);
+        if (better)
+            *best = now;
+        if (fits) {
             now.plan->why_microbatches = why(d, m, first);
             return OK;
         }
     }
-    return nothing_fits(ds, r, last->plan, fullest(&last->programs), d);
+    return nothing_fits(ds, r, best->plan, fullest(&best->programs), d);
 }
 
 static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, Plan **plan, Programs *out)
@@ -255,13 +256,13 @@ static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, con
     int64_t first = next_microbatches(d, samples_of_part(r, d), 0);
     if (!first)
         return none_divides(ds, r, d);
-    Try last = {0};
-    Status s = try_microbatches(a, ds, r, d, first, &last);
-    *plan = last.plan;
-    *out = last.programs;
-    if (s == OK && last.arena)
-        s = lower(a, ds, r, last.plan, true, out);
-    arena_free(last.arena);
+    Try best = {0};
+    Status s = try_microbatches(a, ds, r, d, first, &best);
+    *plan = best.plan;
+    *out = best.programs;
+    if (s == OK && best.arena)
+        s = lower(a, ds, r, best.plan, true, out);
+    arena_free(best.arena);
     return s;
 }
 

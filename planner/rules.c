@@ -115,6 +115,8 @@ static const char *moot_state(Arena *a, const Graph *g, const Rule *r)
         return NULL;
     if (has_value(g->loss) && r->state == STATE_OPTIMIZER && g->optimizer.kind == OPTIMIZER_NONE)
         return arena_printf(a, "model '%s' has no optimizer", g->name);
+    if (has_value(g->loss) && r->state == STATE_OPTIMIZER && g->optimizer.kind == OPTIMIZER_SGD && g->optimizer.momentum == 0)
+        return "sgd without 'momentum' has no moments";
     return moot_backward(a, g, r);
 }
 

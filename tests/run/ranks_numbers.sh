@@ -38,7 +38,7 @@ cat >ones.pmodel <<'END'
 model ones {
   dim batch = 1028, d = 3
   precision { compute = f32 }
-  optimizer sgd { lr = 1e-3 }
+  optimizer sgd { lr = 1e-3, momentum = 0.9 }
   input x[batch, d] : f32
   weight b[d]
   minimize sum(x + b, over = [batch, d])

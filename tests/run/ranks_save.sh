@@ -60,46 +60,6 @@ for rank in 0 1; do
     check "after each of them the checkpoint before stands" '[ $clean = $failed ]'
 done
 
-# L01: a rank that is killed at a call of its save ends the run, and the checkpoint before, or the new one, is whole.
-"$PRUN" four.plan --data t.txt --steps 6 --resume four --log rest.four 2>said || cat said
-for rank in 0 1; do
-    rm -f count
-    save env FAULT_RANK=$rank FAULT_COUNT=$TMP/count LD_PRELOAD=$preload || cat said
-    calls=$(cat count) killed=0 clean=0
-    for ((k = 1; k <= calls; k += 1 + calls / 12)); do
-        save env FAULT_RANK=$rank FAULT_AT=$k FAULT_HOW=kill LD_PRELOAD=$preload
-        status=$?
-        [ $status = 0 ] && continue                   # a call after the last of the run
-        killed=$((killed + 1))
-        left=$(cat d/latest) && rm -f l
-        [ $status = 3 ] && grep -q "error: rank $rank was killed by SIGKILL" said && "$PRUN" four.plan --data t.txt --steps 6 --resume d --save d --log l 2>said && [ -z "$(find d -name "*tmp")" ] &&
-            [ "$(figures l)" = "$(figures rest.four | tail -n $((9 - ${left##*-0})))" ] && clean=$((clean + 1)) || { echo "call $k of rank $rank: exit $status, $left"; cat said; ls -R d; }
-    done
-    check "L01 rank $rank is killed at some of the $calls calls of its save" '[ $killed -ge 5 ]'
-    check "L01 and the run goes on from a whole checkpoint, rank $rank" '[ $clean = $killed ]'
-done
-
-# Anyone, prun too, at any moment of a run that saves after every step.
-"$PRUN" four.plan --data t.txt --steps 80 --log long.log 2>said || cat said
-killed=0 exact=0
-for i in $(seq 9); do
-    rm -rf d l
-    "$PRUN" four.plan --data t.txt --steps 80 --save d --save-every 1 >said 2>&1 &
-    pid=$!
-    wait_until '[ -e d/latest ]'
-    sleep 0.0$((RANDOM % 90 + 10))
-    ranks=($pid $(cat "/proc/$pid/task/$pid/children" 2>/dev/null))
-    kill -KILL "${ranks[i % ${#ranks[@]}]}" 2>/dev/null
-    wait $pid 2>/dev/null
-    [ $? = 0 ] && continue
-    killed=$((killed + 1))
-    flock -w 20 d/lock true || echo "a rank is left"
-    step=$((10#$(sed 's/step-//' d/latest)))
-    "$PRUN" four.plan --data t.txt --steps $((step + 3)) --resume d --save d --log l 2>said &&
-        [ "$(figures l)" = "$(figures long.log | sed -n "$((step + 1)),$((step + 3))p")" ] && exact=$((exact + 1)) || { echo "after step $step"; cat said l; }
-done
-check "L01 killed at any moment, the run goes on as if it had not been" '[ $killed -ge 5 ] && [ $exact = $killed ]' || echo "$killed killed, $exact exact"
-
 # H08: all ranks of every layout take part in a save, also where something is half written, and where one fails.
 plan_many tp.plan 'mesh tp = 4; split heads, ffn, vocab by tp'
 plan_many stages.plan 'mesh pp = 2, dp = 2; microbatches = 2; stage before h[0].ln2; shard optimizer by dp'
