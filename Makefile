@@ -7,7 +7,7 @@
 #   release   gcc, optimised: what is installed
 #   asan      gcc with address and undefined-behaviour sanitizers: what tests run
 #   clang     clang, optimised: the goldens run on it too
-#   tsan      gcc with the thread sanitizer: some tests of ranks that are threads
+#   tsan      gcc with the thread sanitizer: tests of ranks that are threads
 
 # ---- settings a user may give on the command line ----
 
@@ -45,6 +45,7 @@ KOPT_asan    = -O1 -g1 $(SANITIZE)
 KOPT_clang   = -O3 -g1 -DNDEBUG
 KOPT_tsan    = $(OPT_tsan)
 LINK_asan    = $(SANITIZE)
+LINK_tsan    = -fsanitize=thread
 
 # Each file of kernels/cpu is built once per level of the instruction set, with
 # -DISA=v2 ...; the kernel table picks one at run time.
@@ -173,12 +174,18 @@ build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/li
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
-# Tests of threads that communicate, with the thread sanitizer: only what they need is built.
+# Tests of communication alone, with the thread sanitizer: of small programs it sees more.
 TSAN_C     = $(call sources,base runtime/comm) $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
 TSAN_TESTS = $(addprefix build/tsan/tests/unit/,test_comm test_comm_faults)
 build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o)
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(CC_tsan) -fsanitize=thread -o $@ $^ -lcmocka -lpthread
+	$(call say,link,$@)$(CC_tsan) $(LINK_tsan) -o $@ $^ -lcmocka -lpthread
+
+# The layout matrix in other builds too: fast, and as threads that the sanitizer watches.
+MATRIX = $(patsubst %,build/%/tests/unit/test_layout_matrix,release tsan)
+$(MATRIX): build/%/tests/unit/test_layout_matrix: build/%/obj/tests/unit/test_layout_matrix.o build/%/libexecutor.a build/%/libcompiler.a
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_$*) $(LINK_$*) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
 # What tests preload into the release build, to watch it or to make its calls fail.
 PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
@@ -198,7 +205,7 @@ build/release/bench/peer_mpi: bench/peer_mpi.c bench/comm_loop.h Makefile | benc
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(PRELOADS)
+test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 

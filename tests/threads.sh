@@ -5,9 +5,8 @@ export TSAN_OPTIONS=exitcode=86
 # random may have taken; some containers forbid to ask for fixed places.
 fixed=
 setarch -R true 2>/dev/null && fixed="setarch -R"
-for name in test_comm test_comm_faults; do
-    program=$TOP/build/tsan/tests/unit/$name
-    CMOCKA_MESSAGE_OUTPUT=TAP $fixed "$program"
+for test in test_comm test_comm_faults "test_layout_matrix races"; do
+    CMOCKA_MESSAGE_OUTPUT=TAP $fixed $TOP/build/tsan/tests/unit/$test
     status=$?
-    [ $status -eq 0 ] || echo "not ok $name ended with status $status"
+    [ $status -eq 0 ] || echo "not ok $test ended with status $status"
 done

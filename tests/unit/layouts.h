@@ -1,7 +1,7 @@
 #ifndef TESTS_UNIT_LAYOUTS_H
 #define TESTS_UNIT_LAYOUTS_H
-/* Models under pinned plans of many ranks, all ranks run in lockstep in f64, and their
- * numbers against those of the same model on one device. */
+/* Models under pinned plans of many ranks, and their numbers against those of the same
+ * model on one device: in f64 and all ranks in lockstep, unless a test says otherwise. */
 #include <math.h>
 
 #include "base/text.h"
@@ -10,7 +10,7 @@
 
 /* ---- models and plans ---- */
 
-/* defines: "batch=4 heads=12", dims and params; text: a model of its own that may include
+/* defines: "batch=4 heads=12", dims and params, dtype=f64 unless it is among them; text: a model of its own that may include
  * the standard blocks, or NULL: models/tiny/MODEL.pmodel. */
 typedef struct Setting { const char *model, *defines, *text; } Setting;
 
@@ -45,7 +45,7 @@ static inline Model model_load(Setting s)
     m.ds = diags_new(sources_new(m.a));
     Define *d = NULL;
     uint32_t n = 0;
-    char *words = arena_printf(m.a, "dtype=f64 %s", s.defines), *save;
+    char *words = arena_printf(m.a, "%s%s", strstr(s.defines, "dtype=") ? "" : "dtype=f64 ", s.defines), *save;
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
         add_define(&m, &d, &n, w);
     Units machine;
@@ -163,14 +163,21 @@ static inline bool is_served(const LockRank *r, const State *s)
     return false;
 }
 
-/* Every element that a rank holds of a weight or gradient against the one device's.
- * Gradients that are zero but for rounding (of key biases) are measured by all. */
-static inline void same_tensor(const LockRank *one, const LockRank *r, const State *s, bool gradient, double tolerance, const char *what)
+/* How far numbers may be from those of one device, relative to these.  A gradient may be
+ * off by `own` of its norm and `all` of the norm of all gradients: some are zero but for
+ * rounding, those of key biases.  Weights: by their norm; INFINITY: not compared. */
+typedef struct Limits { double loss, norm, own, all, weight; } Limits;
+
+static const Limits in_f64 = {1e-12, 1e-11, 1e-10, 1e-15, 1e-9};
+
+/* All that a rank holds of a weight or gradient against the one device's, by the norm of
+ * the difference. */
+static inline void same_tensor(const LockRank *one, const LockRank *r, const State *s, bool gradient, const Limits *limits, const char *what)
 {
     const State *o = state_of(one->p, s->path);
     TensorId have = tensor_of(s, gradient), want = tensor_of(o, gradient);
     const Tensor *t = &r->p->tensor[have.i], *w = &one->p->tensor[want.i];
-    double norm = gradient ? 1e-12 * scalar(one, one->p->norm) : 0, error = 0;
+    double norm = 0, error = 0;
     for (int64_t i = 0; i < tensor_elements(w); i++)
         norm += pow(real_at(w, lock_at(one, want, 0, 0), i), 2);
     for (int64_t i = 0; i < tensor_elements(t); i++) {
@@ -178,31 +185,38 @@ static inline void same_tensor(const LockRank *one, const LockRank *r, const Sta
         if (gradient && !is_summed(s, i))
             continue;
         double x = real_at(t, lock_at(r, have, 0, 0), i), y = g < 0 ? 0 : real_at(w, lock_at(one, want, 0, 0), g);
-        error = fmax(error, isnan(x) ? INFINITY : fabs(x - y));
+        error += pow(x - y, 2);
     }
-    if (error > tolerance * sqrt(norm))
-        fail_msg("%s: rank %u: %s of '%s' is off by %g of a norm of %g", what, r->p->rank, gradient ? "gradient" : "weight", s->path, error, sqrt(norm));
+    double allowed = gradient ? limits->own * sqrt(norm) + limits->all * scalar(one, one->p->norm) : limits->weight * sqrt(norm);
+    if (!(sqrt(error) <= allowed))
+        fail_msg("%s: rank %u: %s of '%s' is off by %g of a norm of %g", what, r->p->rank, gradient ? "gradient" : "weight", s->path, sqrt(error), sqrt(norm));
 }
 
-static inline void same_states(const Lockstep *one, const Lockstep *l, bool gradient, double tolerance, const char *what)
+static inline void same_states(const Lockstep *one, const Lockstep *l, bool gradient, const Limits *limits, const char *what)
 {
     for (uint32_t r = 0; r < l->n; r++)
         for (uint32_t i = 0; i < l->rank[r].p->nstate; i++) {
             const State *s = &l->rank[r].p->state[i];
             if (!gradient || (has_tensor(s->gradient) && !is_served(&l->rank[r], s)))
-                same_tensor(&one->rank[0], &l->rank[r], s, gradient, tolerance, what);
+                same_tensor(&one->rank[0], &l->rank[r], s, gradient, limits, what);
         }
 }
 
-static inline void same_scalars(const Lockstep *one, const Lockstep *l, const char *what)
+static inline void same_scalar(const LockRank *r, TensorId t, double want, double allowed, const char *name, const char *what)
 {
-    double loss = scalar(&one->rank[0], one->rank[0].p->loss), norm = scalar(&one->rank[0], one->rank[0].p->norm);
+    double got = scalar(r, t);
+    if (!(fabs(got - want) <= allowed * fabs(want)))
+        fail_msg("%s: step %lld, rank %u: %s %.17g, expected %.17g", what, (long long)r->step.step, r->p->rank, name, got, want);
+}
+
+static inline void same_scalars(const Lockstep *one, const Lockstep *l, const Limits *limits, const char *what)
+{
+    const LockRank *o = &one->rank[0];
     for (uint32_t r = 0; r < l->n; r++) {
         const LockRank *x = &l->rank[r];
-        if (has_tensor(x->p->loss) && fabs(scalar(x, x->p->loss) - loss) > 1e-12 * fabs(loss))
-            fail_msg("%s: step %lld, rank %u: loss %.17g, expected %.17g", what, (long long)x->step.step, r, scalar(x, x->p->loss), loss);
-        if (fabs(scalar(x, x->p->norm) - norm) > 1e-11 * norm)
-            fail_msg("%s: step %lld, rank %u: norm %.17g, expected %.17g", what, (long long)x->step.step, r, scalar(x, x->p->norm), norm);
+        if (has_tensor(x->p->loss))
+            same_scalar(x, x->p->loss, scalar(o, o->p->loss), limits->loss, "loss", what);
+        same_scalar(x, x->p->norm, scalar(o, o->p->norm), limits->norm, "norm", what);
     }
 }
 
@@ -248,12 +262,12 @@ static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *
     for (int step = 0; step < STEPS; step++) {
         lock_step(&one);
         lock_step(&all);
-        same_scalars(&one, &all, what);
+        same_scalars(&one, &all, &in_f64, what);
         same_copies(&all, what);
         if (step == 0)
-            same_states(&one, &all, true, 1e-10, what);
+            same_states(&one, &all, true, &in_f64, what);
     }
-    same_states(&one, &all, false, 1e-9, what);
+    same_states(&one, &all, false, &in_f64, what);
     lock_close(&one);
     lock_close(&all);
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "codegen/codegen.h"
 #include "ir/layout.h"
 #include "kernels/kernel.h"
@@ -122,7 +123,10 @@ static inline void lock_fill_inputs(LockRank *r, int64_t classes)
     }
 }
 
-static inline Lockstep lock_open(Arena *a, Program **p, uint32_t n, int64_t classes)
+enum { LOCK_SEED = 3 };               /* of dropout */
+
+/* Zeroed memory. */
+static inline Lockstep lock_bind(Arena *a, Program *const *p, uint32_t n)
 {
     Lockstep l = {.a = a, .rank = NEWN(a, LockRank, n), .n = n, .isa = isa_best(), .team = team_new(1)};
     for (uint32_t i = 0; i < n; i++) {
@@ -130,10 +134,22 @@ static inline Lockstep lock_open(Arena *a, Program **p, uint32_t n, int64_t clas
         r->p = p[i];
         for (int part = 0; part < 2; part++)
             r->map[part] = arena_alloc(a, (size_t)p[i]->map_bytes[part] + 1);
-        r->step = (KStep){.seed = 3, .samples = p[i]->batch, .optimizer = &p[i]->optimizer};
-        lock_fill_weights(r);
-        lock_fill_inputs(r, classes);
+        r->step = (KStep){.seed = LOCK_SEED, .samples = p[i]->batch, .optimizer = &p[i]->optimizer};
     }
+    return l;
+}
+
+static inline void lock_fill(LockRank *r, int64_t classes)
+{
+    lock_fill_weights(r);
+    lock_fill_inputs(r, classes);
+}
+
+static inline Lockstep lock_open(Arena *a, Program **p, uint32_t n, int64_t classes)
+{
+    Lockstep l = lock_bind(a, p, n);
+    for (uint32_t i = 0; i < n; i++)
+        lock_fill(&l.rank[i], classes);
     return l;
 }
 
@@ -144,9 +160,9 @@ static inline void lock_close(Lockstep *l)
 
 /* ---- communication ---- */
 
-typedef struct Part { char *at; int64_t n; } Part;
+typedef struct Piece { char *at; int64_t n; } Piece;
 
-static inline void lock_sum(const Tensor *t, const Part *x, uint32_t n, int64_t first, int64_t count, char *out)
+static inline void lock_sum(const Tensor *t, const Piece *x, uint32_t n, int64_t first, int64_t count, char *out)
 {
     for (int64_t i = 0; i < count; i++) {
         double sum = real_at(t, x[0].at, first + i);
@@ -165,12 +181,12 @@ static inline const Instr *lock_instr(const LockRank *r)
 static inline void lock_collective(Lockstep *l, const RankGroup *g, const Call *call)
 {
     const Instr *in = lock_instr(&l->rank[g->rank[0]]);
-    Part x[64], y[64];
+    Piece x[64], y[64];
     const Tensor *t = &l->rank[g->rank[0]].p->tensor[in->arg[0].i];
     int64_t size = dtype_bytes(t->dtype);
     for (uint32_t k = 0; k < g->n; k++) {
         const LockRank *r = &l->rank[g->rank[k]];
-        x[k] = (Part){lock_at(r, lock_instr(r)->arg[0], call->slot, call->micro), tensor_elements(&r->p->tensor[lock_instr(r)->arg[0].i])};
+        x[k] = (Piece){lock_at(r, lock_instr(r)->arg[0], call->slot, call->micro), tensor_elements(&r->p->tensor[lock_instr(r)->arg[0].i])};
         y[k].n = tensor_elements(&r->p->tensor[lock_instr(r)->out[0].i]);
         y[k].at = malloc((size_t)(y[k].n * size) + 1);
         assert_int_equal(x[k].n, x[0].n);

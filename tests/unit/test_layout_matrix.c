@@ -1,113 +1,40 @@
 /* No layout changes the numbers: models under plans of up to eight ranks in all their
- * dimensions.  `make check` runs rows in which every pair of values of two dimensions
- * comes together (a pairwise covering array).  With the name of a model as its argument the
- * program runs every layout of that, the other dimensions in turn: tests/slow/layouts.sh
- * does so for all.
+ * dimensions, against one device.
+ *
+ * Rows in which every pair of values of two dimensions comes together (a pairwise covering
+ * array), and dozens of them, are run in several ways: in lockstep, or by the runtime with
+ * ranks as threads or as processes.  The argument is the name of such a group; without one it
+ * is what needs the address sanitizer.  With the name of a model the program runs every
+ * layout of that: tests/slow/layouts.sh.  `write DIR` prepares the rows that prun runs.
  *
  * Of a row: losses and norms of its steps, the gradients of the first and the weights at
- * the end against one device; copies of a weight bit by bit after every step; whether the
- * plan split what it says. */
-#include "tests/unit/layouts.h"
+ * the end; copies of a weight bit by bit after every step; whether the plan split what it
+ * says; the same bits when it is run again. */
+#include "tests/unit/history.h"
+#include "tests/unit/layout_rows.h"
 
-/* ---- models ---- */
-
-typedef struct Fixture {
+/* How rows are run. */
+typedef struct RowGroup {
     const char *name;
-    Setting     of;
-    const char *block, *half, *last;  /* the repeat; the second norm of a round; the last norm */
-    int         layers;
-    const char *rules;                /* of every plan */
-    int64_t     vocab;                /* elements of the stored axis */
-    const char *zeroed;               /* weights of this path start at zero: the loss is ln V */
-    bool        ignores;              /* labels that do not count, more of them in the first samples */
-} Fixture;
+    Start       start;
+    const char *how;                  /* in words */
+    int         dozen;                /* of rows of many ranks; -1: all rows */
+    bool        single, large;        /* in f32; sequences of 60 */
+    int         steps, twice;         /* every how many-th row is run twice */
+} RowGroup;
 
-enum { IGNORED = 59, VOCAB = 60 };    /* IGNORED: a class, so that it is a label of any model */
+enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUPS };
 
-#define DECODER "include \"decoder.pmodel\"\n"                                                                              \
-    "model m {\n dim batch = 8, seq = 12, vocab = 60, hidden = 48, ffn = 120, heads = 12, kv_heads = 4\n"                   \
-    " param layers = 2, dtype = f64\n defaults { linear.bias = false }\n precision { compute = dtype }\n"                   \
-    " optimizer adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1 }\n"                                       \
-    " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n"
-#define LAYERS(window) " repeat layers as layer {\n"                                                                        \
-    "  x = x + attn(norm1: rmsnorm(x), heads, kv_heads" window ")\n  x = x + mlp: swiglu(norm2: rmsnorm(x), ffn)\n }\n"
-
-static const char zero_head[] = DECODER " weight tok[vocab, hidden]\n x = embed(ids, tok)\n" LAYERS("")
-    " minimize cross_entropy(head: linear(norm: rmsnorm(x), vocab), labels)\n}\n";
-static const char two_losses[] = DECODER " weight tok[vocab, hidden]\n x = embed(ids, tok)\n" LAYERS("")
-    " main = cross_entropy(head: linear(norm: rmsnorm(x), vocab, bias = true), labels, ignore = 59, smooth = 0.1)\n"
-    " again = cross_entropy(back: linear(x, vocab), ids, ignore = 58)\n minimize main + 0.3 * again\n}\n";
-static const char windowed[] = DECODER " weight tok[vocab, hidden] frozen\n x = embed(ids, tok)\n" LAYERS(", window = 5")
-    " minimize cross_entropy(head: linear(norm: rmsnorm(x), vocab), labels)\n}\n";
-
-#define GPT2 "vocab=61 hidden=48 heads=12 ffn=120 context=60"
-
-static const Fixture fixtures[] = {
-    {.name = "tied_and_padded", .of = {"tiny_gpt2", GPT2, NULL}, .block = "h", .half = "ln2", .last = "ln_f", .layers = 5, .rules = "pad vocab to 60; ", .vocab = 120},
-    {.name = "grouped_heads", .of = {"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120", NULL}, .block = "layer", .half = "norm2", .last = "norm", .layers = 7, .rules = "", .vocab = 60},
-    {.name = "dropout", .of = {"tiny_gpt2", GPT2 " drop=0.2", NULL}, .block = "h", .half = "ln2", .last = "ln_f", .layers = 2, .rules = "pad vocab to 60; ", .vocab = 120},
-    {.name = "zero_head", .of = {"zero_head", "", zero_head}, .block = "layer", .half = "norm2", .last = "norm", .layers = 2, .rules = "", .vocab = 60, .zeroed = "head.w"},
-    {.name = "two_losses_of_unequal_labels", .of = {"two_losses", "", two_losses}, .block = "layer", .half = "norm2", .last = "norm", .layers = 2, .rules = "", .vocab = 60, .ignores = true},
-    {.name = "window_and_frozen", .of = {"windowed", "", windowed}, .block = "layer", .half = "norm2", .last = "norm", .layers = 3, .rules = "", .vocab = 60},
+static const RowGroup groups[GROUPS] = {
+    [GROUP_lockstep] = {"lockstep", START_lockstep, "in lockstep", -1, false, false, 2, 8},
+    [GROUP_threads] = {"threads", START_threads, "as threads", -1, false, true, 2, 1},
+    [GROUP_f32] = {"f32", START_threads, "as threads", -1, true, true, 2, 8},
+    [GROUP_processes] = {"processes", START_processes, "as processes", 0, false, true, 3, 1},
+    [GROUP_races] = {"races", START_threads, "as threads under ThreadSanitizer", 1, false, false, 3, 12},
+    [GROUP_lifetimes] = {"lifetimes", START_threads, "as threads under AddressSanitizer", 2, false, false, 3, 12},
 };
-enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 
-/* ---- rows ---- */
-
-typedef enum Dimension { MODEL, PP, DP, TP, SEQ, MICRO, SCHEDULE, CLIP, EPS, RECOMPUTED, SHARDED, DIMENSIONS } Dimension;
-static const uint8_t values[DIMENSIONS] = {[MODEL] = FIXTURES, [PP] = 6, [DP] = 6, [TP] = 6, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 2, [EPS] = 2, [RECOMPUTED] = 2, [SHARDED] = 2};
-
-typedef struct Row { uint8_t at[DIMENSIONS]; } Row;   /* numbers of values; degrees are those + 1 */
-
-static bool is_plan(const Row *r)
-{
-    int ranks = (r->at[PP] + 1) * (r->at[DP] + 1) * (r->at[TP] + 1);
-    return ranks <= 8 && !(r->at[SEQ] && r->at[TP] == 0) && !(r->at[SCHEDULE] && r->at[PP] == 0) && !(r->at[SHARDED] && r->at[DP] == 0);
-}
-
-static int64_t micro_of(const Row *r)
-{
-    return (int64_t)1 << r->at[MICRO];
-}
-
-/* Divides by every degree that may split it. */
-static int64_t seq_of(const Row *r, bool large)
-{
-    return large ? 60 : r->at[SEQ] && r->at[TP] + 1 == 5 ? 20 : 12;
-}
-
-static Setting setting_of(const Model *m, const Row *r, bool large)
-{
-    const Fixture *f = &fixtures[r->at[MODEL]];
-    Setting s = f->of;
-    s.defines = arena_printf(m->a, "%s batch=%lld seq=%lld layers=%d", f->of.defines, (long long)(micro_of(r) * (r->at[DP] + 1) * 2),
-                             (long long)seq_of(r, large), f->layers);
-    return s;
-}
-
-/* The n-th place to cut a model: before a round, before its second half, before the last norm. */
-static const char *cut_at(Arena *a, const Fixture *f, int64_t n)
-{
-    int round = (int)(n / 2);
-    if (round == f->layers)
-        return f->last;
-    return n % 2 ? arena_printf(a, "%s[%d].%s", f->block, round, f->half) : arena_printf(a, "%s[%d]", f->block, round);
-}
-
-static Pin pin_of(Arena *a, const Row *r)
-{
-    const Fixture *f = &fixtures[r->at[MODEL]];
-    int64_t pp = r->at[PP] + 1, tp = r->at[TP] + 1, places = 2 * f->layers + 1;
-    Text t = text_new(a);
-    text_add(&t, "%s", f->rules);
-    for (int64_t s = 1; s < pp; s++)
-        text_add(&t, "stage before %s; ", cut_at(a, f, s * places / pp));
-    if (tp > 1)
-        text_add(&t, "split %sffn, vocab by tp; ", tp == 5 ? "" : "heads, ");
-    text_add(&t, "%s%s%s%s", r->at[SHARDED] ? "shard optimizer by dp; " : "", r->at[SEQ] ? "split seq by tp; " : "", r->at[SCHEDULE] ? "schedule = \"gpipe\"; " : "",
-             r->at[RECOMPUTED] ? arena_printf(a, "recompute %s full", f->block) : "");
-    return (Pin){pp, r->at[DP] + 1, 1, tp, micro_of(r), t.s};
-}
+static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
 
 /* ---- what a plan split ---- */
 
@@ -122,241 +49,225 @@ static bool any_extent(const Program *p, const char *dim, const Graph *g, int64_
 }
 
 /* Some rank has a part of the axis, of the size it must have. */
-static void assert_split(const Model *m, const Lockstep *l, const char *dim, int64_t extent, int64_t tp, const char *what)
+static void assert_split(const Model *m, const History *h, const char *dim, int64_t extent, int64_t tp, const char *what)
 {
-    for (uint32_t r = 0; r < l->n; r++)
-        if (any_extent(l->rank[r].p, dim, m->g, extent / tp))
+    for (uint32_t r = 0; r < h->n; r++)
+        if (any_extent(h->program[r], dim, m->g, extent / tp))
             return;
     fail_msg("%s: '%s' is not split", what, dim);
 }
 
-static void check_split(const Model *m, const Row *r, const Lockstep *l, bool large, const char *what)
+/* By degree of tp: rows in which it split ffn and vocab, heads, and the sequence. */
+typedef struct Splits { int ffn[7], heads[7], seq[7]; } Splits;
+
+static void check_split(const Model *m, const Row *r, const History *h, bool large, Splits *s, const char *what)
 {
     int64_t tp = r->at[TP] + 1;
     if (tp == 1)
         return;
-    assert_split(m, l, "ffn", 120, tp, what);
-    assert_split(m, l, "vocab", fixtures[r->at[MODEL]].vocab, tp, what);
-    if (tp != 5)
-        assert_split(m, l, "heads", 12, tp, what);
-    if (r->at[SEQ])
-        assert_split(m, l, "seq", seq_of(r, large), tp, what);
+    assert_split(m, h, "ffn", 120, tp, what);
+    assert_split(m, h, "vocab", fixtures[r->at[MODEL]].vocab, tp, what);
+    s->ffn[tp]++;
+    if (tp != 5) {
+        assert_split(m, h, "heads", 12, tp, what);
+        s->heads[tp]++;
+    }
+    if (r->at[SEQ]) {
+        assert_split(m, h, "seq", seq_of(r, large), tp, what);
+        s->seq[tp]++;
+    }
 }
 
-/* A plan executed twice. */
-static void same_bits(const Lockstep *a, const Lockstep *b, const char *what)
+/* A plan executed twice: losses and norms of all steps, weights at the end. */
+static void same_bits(const History *x, const History *y, const char *what)
 {
-    for (uint32_t r = 0; r < a->n; r++)
-        for (uint32_t i = 0; i < a->rank[r].p->nstate; i++) {
-            TensorId w = a->rank[r].p->state[i].weight;
-            if (memcmp(lock_at(&a->rank[r], w, 0, 0), lock_at(&b->rank[r], w, 0, 0), (size_t)tensor_bytes(&a->rank[r].p->tensor[w.i])) != 0)
-                fail_msg("%s: '%s' is not the same the second time", what, a->rank[r].p->state[i].path);
+    for (int s = 0; s < x->steps; s++)
+        for (uint32_t r = 0; r < x->n; r++) {
+            const LockRank *a = &x->after[s].rank[r], *b = &y->after[s].rank[r];
+            same_scalar(b, b->p->norm, scalar(a, a->p->norm), 0, "norm of the second run", what);
+            if (has_tensor(a->p->loss))
+                same_scalar(b, b->p->loss, scalar(a, a->p->loss), 0, "loss of the second run", what);
+            for (uint32_t i = 0; s == x->steps - 1 && i < a->p->nstate; i++) {
+                TensorId w = a->p->state[i].weight;
+                if (memcmp(lock_at(a, w, 0, 0), lock_at(b, w, 0, 0), (size_t)tensor_bytes(&a->p->tensor[w.i])) != 0)
+                    fail_msg("%s: rank %u: '%s' is not the same the second time", what, r, a->p->state[i].path);
+            }
         }
 }
 
 /* ---- one row ---- */
 
-static void zero_weight(LockRank *r, const char *path)
+/* A row's model on one device. */
+typedef struct Reference { Arena *a; const char *key; Model m; History one; } Reference;
+
+/* What rows came to, and the last reference: the next row may have the same. */
+typedef struct Done { int plans; Splits split; Reference ref; } Done;
+
+static const char *row_text(Arena *a, const Row *r, const RowGroup *g)
 {
-    const State *s = state_of(r->p, path);
-    if (s)
-        memset(lock_at(r, s->weight, 0, 0), 0, (size_t)tensor_bytes(&r->p->tensor[s->weight.i]));
+    const Setting s = setting_of(a, r, g->large);
+    const Pin pin = pin_of(a, r);
+    return arena_printf(a, "%s %s: pp=%lld dp=%lld tp=%lld m=%lld clip %d eps %d '%s' %s %s", s.model, s.defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
+                        (long long)pin.microbatches, r->at[CLIP], r->at[EPS], pin.rules, g->single ? "f32" : "f64", g->how);
 }
 
-/* Of sample s of n, about (s + 1) / n of the labels count. */
-static void ignore_labels(LockRank *r)
+static Model model_of_row(Arena *a, const Row *r, const RowGroup *g)
 {
-    for (uint32_t k = 0; k < r->p->ninput; k++) {
-        const Input *in = &r->p->input[k];
-        if (!has_tensor(in->tensor))
-            continue;
-        const Tensor *t = &r->p->tensor[in->tensor.i];
-        for (uint32_t m = 0; strcmp(in->name, "labels") == 0 && m < r->p->buffer[t->buffer.i].slots; m++)
-            for (int64_t i = 0; i < tensor_elements(t); i++) {
-                int64_t g = lock_global(t, i, m), sample = g / t->axis[1].global;
-                if (lock_noise("ignored", g) > 2.0 * (double)(sample + 1) / (double)t->axis[0].global - 1)
-                    int_put(t, lock_at(r, in->tensor, 0, m), i, IGNORED);
-            }
-    }
-}
-
-static Lockstep open_row(Model *m, const Row *r, Pin pin)
-{
-    const Fixture *f = &fixtures[r->at[MODEL]];
-    Plan plan = plan_of(m, pin);
-    Lockstep l = lock_open(m->a, lower_programs(m, &plan), plan.ndevices, classes_of(m->g));
-    for (uint32_t i = 0; i < l.n; i++) {
-        if (f->zeroed)
-            zero_weight(&l.rank[i], f->zeroed);
-        if (f->ignores)
-            ignore_labels(&l.rank[i]);
-    }
-    return l;
-}
-
-static void check_row(const Row *r, int steps, bool large, bool twice)
-{
-    Arena *names = arena_new("test");
-    Model m = {.a = names};
-    Setting s = setting_of(&m, r, large);
-    Pin pin = pin_of(names, r);
-    const char *what = arena_printf(names, "%s %s: pp=%lld dp=%lld tp=%lld m=%lld clip %d eps %d '%s'", s.model, s.defines, (long long)pin.pp, (long long)pin.dp,
-                                    (long long)pin.tp, (long long)pin.microbatches, r->at[CLIP], r->at[EPS], pin.rules);
-    m = model_load(s);
-    m.g->optimizer.clip = r->at[CLIP] ? 0.5 : 0;
+    Setting s = setting_of(a, r, g->large);
+    s.defines = arena_printf(a, "dtype=%s %s", g->single ? "f32" : "f64", s.defines);
+    Model m = model_load(s);
+    m.g->optimizer.clip = r->at[CLIP] ? CLIPPED : 0;
     m.g->optimizer.eps = r->at[EPS] ? 1 : 1e-8;
-    Lockstep one = open_row(&m, r, (Pin){1, 1, 1, 1, 1, ""}), all = open_row(&m, r, pin), again = {0};
-    if (twice)
-        again = open_row(&m, r, pin);
-    check_split(&m, r, &all, large, what);
-    for (int step = 0; step < steps; step++) {
-        lock_step(&one);
-        lock_step(&all);
-        same_scalars(&one, &all, what);
-        same_copies(&all, what);
-        if (step == 0)
-            same_states(&one, &all, true, 1e-10, what);
-        if (step == 0 && fixtures[r->at[MODEL]].zeroed && fabs(scalar(&one.rank[0], one.rank[0].p->loss) - log(VOCAB)) > 1e-12)
-            fail_msg("%s: a head of zeros costs %.17g, not ln %d", what, scalar(&one.rank[0], one.rank[0].p->loss), VOCAB);
-        if (twice)
-            lock_step(&again);
+    return m;
+}
+
+static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, const char *what)
+{
+    const Begun begun = {&fixtures[r->at[MODEL]], classes_of(m->g)};
+    const Plan plan = plan_of(m, pin);
+    history_run(h, m->a, lower_programs(m, &plan), plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun}, what);
+}
+
+/* What is known of a model on one device: the cost of a head of zeros, and that its norm is
+ * large enough to be clipped. */
+static void check_one(const Row *r, const History *one, const Limits *limits, const char *what)
+{
+    const LockRank *x = &one->after[0].rank[0];
+    double loss = scalar(x, x->p->loss), norm = scalar(x, x->p->norm);
+    if (fixtures[r->at[MODEL]].zeroed && fabs(loss - log(VOCAB)) > limits->loss)
+        fail_msg("%s: a head of zeros costs %.17g, not ln %d", what, loss, VOCAB);
+    if (r->at[CLIP] && norm <= CLIPPED)
+        fail_msg("%s: a norm of %g is not clipped", what, norm);
+}
+
+static void same_history(const History *one, const History *all, const Limits *limits, const char *what)
+{
+    for (int s = 0; s < one->steps; s++) {
+        same_scalars(&one->after[s], &all->after[s], limits, what);
+        same_copies(&all->after[s], what);
     }
-    same_states(&one, &all, false, 1e-9, what);
+    same_states(&one->after[0], &all->after[0], true, limits, what);
+    if (isfinite(limits->weight))
+        same_states(&one->after[one->steps - 1], &all->after[one->steps - 1], false, limits, what);
+}
+
+static void close_reference(Reference *ref)
+{
+    if (!ref->a)
+        return;
+    history_close(&ref->one);
+    arena_free(ref->m.a);
+    arena_free(ref->a);
+}
+
+static const History *reference_of(Reference *ref, const Row *r, const RowGroup *g, const char *what)
+{
+    Arena *a = arena_new("reference");
+    const char *key = arena_printf(a, "%d %s clip %d eps %d", r->at[MODEL], setting_of(a, r, g->large).defines, r->at[CLIP], r->at[EPS]);
+    if (ref->a && strcmp(key, ref->key) == 0) {
+        arena_free(a);
+        return &ref->one;
+    }
+    close_reference(ref);
+    *ref = (Reference){.a = a, .key = key, .m = model_of_row(a, r, g)};
+    run_pin(&ref->one, &ref->m, r, (Pin){1, 1, 1, 1, 1, ""}, g, START_lockstep, what);
+    check_one(r, &ref->one, g->single ? &in_f32 : &in_f64, what);
+    return &ref->one;
+}
+
+static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
+{
+    Arena *a = arena_new("row");
+    const char *what = row_text(a, r, g);
+    const Limits *limits = g->single ? &in_f32 : &in_f64;
+    Model m = model_of_row(a, r, g);
+    History all, again;
+    const History *one = reference_of(&done->ref, r, g, what);
+    run_pin(&all, &m, r, pin_of(a, r), g, g->start, what);
+    check_split(&m, r, &all, g->large, &done->split, what);
+    same_history(one, &all, limits, what);
     if (twice) {
+        run_pin(&again, &m, r, pin_of(a, r), g, g->start, what);
         same_bits(&all, &again, what);
-        lock_close(&again);
+        history_close(&again);
     }
-    lock_close(&one);
-    lock_close(&all);
+    history_close(&all);
     arena_free(m.a);
-    arena_free(names);
+    arena_free(a);
+    done->plans++;
 }
 
-/* ---- rows that cover all pairs ---- */
+/* ---- groups ---- */
 
-enum { MOST_VALUES = 8, MOST_ROWS = 80, TRIES = 1000 };
-
-typedef struct Pairs { bool open[DIMENSIONS][MOST_VALUES][DIMENSIONS][MOST_VALUES]; uint32_t n; uint64_t state; } Pairs;   /* state: of the numbers drawn */
-
-static uint32_t draw(Pairs *p, uint32_t below)
+static Rows rows_of(const RowGroup *g)
 {
-    p->state = p->state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(p->state >> 33) % below;
+    const Rows all = rows_of_all_pairs();
+    return g->dozen < 0 ? all : dozen_of(&all, g->dozen);
 }
 
-static uint32_t news(const Pairs *p, const Row *r)
+static const char *group_title(Arena *a, const RowGroup *g)
 {
-    uint32_t n = 0;
-    for (int d = 0; d < DIMENSIONS; d++)
-        for (int e = d + 1; e < DIMENSIONS; e++)
-            n += p->open[d][r->at[d]][e][r->at[e]];
+    const Rows rows = rows_of(g);
+    return arena_printf(a, "%d plans %s in %s, seq %s, %d steps; %d of them twice", rows.n, g->how, g->single ? "f32" : "f64", g->large ? "60" : "12 or 20", g->steps,
+                        (rows.n + g->twice - 1) / g->twice);
+}
+
+/* Each degree of tp split ffn and vocab, and the sequence; those that divide them, heads. */
+static void assert_all_split(const Splits *s)
+{
+    for (int tp = 2; tp <= 6; tp++)
+        if (s->ffn[tp] == 0 || s->seq[tp] == 0 || (s->heads[tp] == 0) != (tp == 5))
+            fail_msg("tp = %d split ffn and vocab in %d rows, seq in %d, heads in %d", tp, s->ffn[tp], s->seq[tp], s->heads[tp]);
+}
+
+static void run_group(void **state)
+{
+    const RowGroup *g = *state;
+    const Rows rows = rows_of(g);
+    Done done = {.plans = 0};
+    for (int i = 0; i < rows.n; i++)
+        check_row(&rows.row[i], g, i % g->twice == 0, &done);
+    close_reference(&done.ref);
+    if (g->dozen < 0)
+        assert_all_split(&done.split);
+}
+
+/* ---- all rows ---- */
+
+/* To the next row that is a plan, of the same model; false: there is none.  The fastest
+ * dimensions are those that do not change the reference. */
+static bool next_plan(Row *r)
+{
+    static const Dimension order[] = {SEQ, SCHEDULE, RECOMPUTED, SHARDED, PP, TP, EPS, CLIP, MICRO, DP};
+    size_t k = 0, n = sizeof order / sizeof *order;
+    do {
+        for (k = 0; k < n && ++r->at[order[k]] == values[order[k]]; k++)
+            r->at[order[k]] = 0;
+    } while (k < n && !is_plan(r));
+    return k < n;
+}
+
+static int count_plans(uint8_t model)
+{
+    Row r = {.at = {[MODEL] = model}};
+    int n = 1;
+    while (next_plan(&r))
+        n++;
     return n;
 }
 
-static void cover(Pairs *p, const Row *r)
+/* In lockstep and as threads by turns. */
+static void every_plan(void **state)
 {
-    p->n -= news(p, r);
-    for (int d = 0; d < DIMENSIONS; d++)
-        for (int e = d + 1; e < DIMENSIONS; e++)
-            p->open[d][r->at[d]][e][r->at[e]] = false;
-}
-
-/* The smallest plan with two values: degrees are 1 and switches off, but for what a value needs. */
-static Row least(int d, uint8_t x, int e, uint8_t y)
-{
-    Row r = {{0}};
-    r.at[d] = x;
-    r.at[e] = y;
-    if (r.at[SEQ] && d != TP && e != TP)
-        r.at[TP] = 1;
-    if (r.at[SCHEDULE] && d != PP && e != PP)
-        r.at[PP] = 1;
-    if (r.at[SHARDED] && d != DP && e != DP)
-        r.at[DP] = 1;
-    return r;
-}
-
-static Pairs all_pairs(void)
-{
-    Pairs p = {.state = 1};
-    for (int d = 0; d < DIMENSIONS; d++)
-        for (int e = d + 1; e < DIMENSIONS; e++)
-            for (uint8_t x = 0; x < values[d]; x++)
-                for (uint8_t y = 0; y < values[e]; y++) {
-                    Row r = least(d, x, e, y);
-                    p.open[d][x][e][y] = is_plan(&r);
-                    p.n += is_plan(&r);
-                }
-    return p;
-}
-
-/* Of rows that hold the first open pair, all else drawn, the one with the most new ones. */
-static Row next_row(Pairs *p)
-{
-    int d = 0, e = 1, x = 0, y = 0;
-    while (!p->open[d][x][e][y]) {
-        y = (y + 1) % MOST_VALUES;
-        x = (x + (y == 0)) % MOST_VALUES;
-        e += x == 0 && y == 0;
-        d += e == DIMENSIONS;
-        e = e == DIMENSIONS ? d + 1 : e;
-    }
-    Row best = least(d, (uint8_t)x, e, (uint8_t)y);
-    for (int i = 0; i < TRIES; i++) {
-        Row r;
-        for (int k = 0; k < DIMENSIONS; k++)
-            r.at[k] = (uint8_t)(k == d ? x : k == e ? y : (int)draw(p, values[k]));
-        if (is_plan(&r) && news(p, &r) > news(p, &best))
-            best = r;
-    }
-    cover(p, &best);
-    return best;
-}
-
-static void all_pairs_of_dimensions(void **unused)
-{
-    (void)unused;
-    Pairs p = all_pairs();
-    int rows = 0;
-    for (; p.n > 0; rows++) {
-        Row r = next_row(&p);
-        check_row(&r, 2, false, rows % 8 == 0);
-    }
-    print_message("# %d plans\n", rows);
-    assert_in_range(rows, 1, MOST_ROWS);
-}
-
-/* ---- all layouts ---- */
-
-/* What does not change the layout goes through its values, each model and layout at
- * another place. */
-static void every_layout_of(uint8_t model)
-{
-    uint32_t n = model;
-    Row r = {{0}};
-    r.at[MODEL] = model;
-    for (r.at[PP] = 0; r.at[PP] < values[PP]; r.at[PP]++)
-        for (r.at[DP] = 0; r.at[DP] < values[DP]; r.at[DP]++)
-            for (r.at[TP] = 0; r.at[TP] < values[TP]; r.at[TP]++)
-                for (int rest = 0; rest < 24; rest++) {
-                    r.at[SEQ] = (uint8_t)(rest % 2);
-                    r.at[SCHEDULE] = (uint8_t)(rest / 2 % 2);
-                    r.at[RECOMPUTED] = (uint8_t)(rest / 4 % 2);
-                    r.at[SHARDED] = 0;
-                    r.at[MICRO] = (uint8_t)(rest / 8);
-                    if (!is_plan(&r))
-                        continue;
-                    r.at[CLIP] = n % 2;
-                    r.at[EPS] = n / 2 % 2;
-                    r.at[SHARDED] = r.at[DP] > 0 && n / 4 % 2;
-                    check_row(&r, 3, n % 32 == 0, n % 8 == 0);
-                    n++;
-                }
-}
-
-static void every_layout(void **state)
-{
-    every_layout_of(*(const uint8_t *)*state);
+    static const RowGroup by_turns[] = {{.start = START_lockstep, .how = "in lockstep", .steps = 2}, {.start = START_threads, .how = "as threads", .steps = 2}};
+    Row r = {.at = {[MODEL] = *(const uint8_t *)*state}};
+    Done done = {.plans = 0};
+    do
+        check_row(&r, &by_turns[done.plans % 2], done.plans % 8 == 7, &done);
+    while (next_plan(&r));
+    close_reference(&done.ref);
+    assert_all_split(&done.split);
+    assert_int_equal(done.plans, count_plans(r.at[MODEL]));
 }
 
 /* ---- what is refused ---- */
@@ -373,13 +284,103 @@ static void heads_that_do_not_divide(void **unused)
     arena_free(m.a);
 }
 
-static int run_model(const char *name)
+/* ---- rows for prun ---- */
+
+/* Integers as lock_fill_inputs() and fill_fixture() make them, for all steps. */
+static void write_data(Arena *a, const char *path, const Model *m, const Row *r, const RowGroup *g)
+{
+    static const char *const name[] = {"ids", "labels"};
+    int64_t batch = graph_samples(m->g), seq = seq_of(r, g->large), samples = batch * g->steps;
+    STensor t[2];
+    for (int k = 0; k < 2; k++) {
+        int32_t *x = NEWN(a, int32_t, (size_t)(samples * seq));
+        for (int64_t i = 0; i < samples * seq; i++) {
+            bool ignored = k == 1 && fixtures[r->at[MODEL]].ignores && is_ignored(i, i / seq % batch, batch);
+            x[i] = ignored ? IGNORED : (int32_t)((lock_noise(name[k], i) + 1) / 2 * (double)classes_of(m->g));
+        }
+        t[k] = (STensor){.name = name[k], .dtype = DT_i32, .rank = 2, .extent = {samples, seq}, .data = x, .bytes = 4 * samples * seq};
+    }
+    assert_int_equal(sfile_write(a, path, t, 2), OK);
+}
+
+static const char *write_model(Arena *a, const char *dir, const Fixture *f)
+{
+    if (!f->of.text)
+        return arena_printf(a, "%s/models/tiny/%s.pmodel", source_tree(), f->of.model);
+    const char *path = arena_printf(a, "%s/%s.pmodel", dir, f->name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(f->of.text, file);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+/* What the rows of a group are made of, with '|' between, a line each: ranks, the model's
+ * file, its defines, the rules of the plan, settings of the optimizer, steps, the file of data. */
+static void write_rows(const char *dir, const RowGroup *g)
+{
+    const Rows rows = rows_of(g);
+    for (int i = 0; i < rows.n; i++) {
+        const Row *r = &rows.row[i];
+        Arena *a = arena_new("row");
+        const char *data = arena_printf(a, "%s/%d.data", dir, i);
+        const Pin pin = pin_of(a, r);
+        Model m = model_of_row(a, r, g);
+        write_data(a, data, &m, r, g);
+        printf("%lld|%s|%s|mesh pp = %lld, dp = %lld, tp = %lld; microbatches = %lld; bucket = 20 kB; %s|clip=%g eps=%s|%d|%s\n", (long long)ranks_of(r),
+               write_model(a, dir, &fixtures[r->at[MODEL]]), setting_of(a, r, g->large).defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
+               (long long)pin.microbatches, pin.rules, m.g->optimizer.clip, r->at[EPS] ? "1" : "1e-8", g->steps, data);
+        arena_free(m.a);
+        arena_free(a);
+    }
+}
+
+/* ---- what is asked for ---- */
+
+/* Its title says what it runs. */
+static struct CMUnitTest group_test(Arena *a, RowGroup *g)
+{
+    return (struct CMUnitTest){group_title(a, g), run_group, NULL, NULL, g};
+}
+
+static int run_one_group(RowGroup g)
+{
+    Arena *a = arena_new("titles");
+    const struct CMUnitTest tests[] = {group_test(a, &g)};
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(a);
+    return bad;
+}
+
+static int run_usual(void)
+{
+    Arena *a = arena_new("titles");
+    RowGroup lockstep = groups[GROUP_lockstep], lifetimes = groups[GROUP_lifetimes];
+    const struct CMUnitTest tests[] = {group_test(a, &lockstep), group_test(a, &lifetimes), cmocka_unit_test(heads_that_do_not_divide)};
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(a);
+    return bad;
+}
+
+static int run_model(uint8_t model)
+{
+    Arena *a = arena_new("titles");
+    const char *title = arena_printf(a, "all %d plans of %s, in lockstep and as threads by turns, f64, seq 12 or 20", count_plans(model), fixtures[model].name);
+    const struct CMUnitTest tests[] = {{title, every_plan, NULL, NULL, &model}};
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_free(a);
+    return bad;
+}
+
+/* Of a model, a group, or the names of all models. */
+static int run_named(const char *name)
 {
     for (uint8_t i = 0; i < FIXTURES; i++)
-        if (strcmp(fixtures[i].name, name) == 0) {
-            const struct CMUnitTest tests[] = {{"every_layout", every_layout, NULL, NULL, &i}};
-            return cmocka_run_group_tests(tests, NULL, NULL);
-        }
+        if (strcmp(fixtures[i].name, name) == 0)
+            return run_model(i);
+    for (int i = 0; i < GROUPS; i++)
+        if (strcmp(groups[i].name, name) == 0)
+            return run_one_group(groups[i]);
     for (int i = 0; i < FIXTURES; i++)
         puts(fixtures[i].name);
     return strcmp(name, "models") != 0;
@@ -387,6 +388,9 @@ static int run_model(const char *name)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_pairs_of_dimensions), cmocka_unit_test(heads_that_do_not_divide)};
-    return argc > 1 ? run_model(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc == 3 && strcmp(argv[1], "write") == 0) {
+        write_rows(argv[2], &groups[GROUP_processes]);
+        return 0;
+    }
+    return argc > 1 ? run_named(argv[1]) : run_usual();
 }
