@@ -116,22 +116,34 @@ static Status publish(Arena *a, const Rank *r, const char *dir, const char *temp
     return write_marker(a, dir, at->step);
 }
 
-static Status save_together(Arena *a, const Rank *r, const char *dir, const char *temporary, const Progress *at)
+/* What a killed run left under this name does not get into the checkpoint. */
+static Status make_folder(Arena *a, const char *temporary)
+{
+    steps_remove(a, temporary);
+    return folder_make(a, temporary);
+}
+
+/* `stands`: the checkpoint is there to be resumed, even if a rank was lost while the others
+ * waited for it. */
+static Status save_together(Arena *a, const Rank *r, const char *dir, const char *temporary, const Progress *at, bool *stands)
 {
     SFileSum sum[FILE_STATE] = {0};
-    TRY(rank_outcome(r, rank_reports(r) ? folder_make(a, temporary) : OK));
+    TRY(rank_outcome(r, rank_reports(r) ? make_folder(a, temporary) : OK));
     for (int i = 0; i < FILE_STATE; i++)
         TRY(stored_write(a, r, arena_printf(a, "%s/%s", temporary, checkpoint_file[i]), tensors_of(r, i), &sum[i]));
-    return rank_outcome(r, rank_reports(r) ? publish(a, r, dir, temporary, at, sum) : OK);
+    Status s = rank_reports(r) ? publish(a, r, dir, temporary, at, sum) : OK;
+    *stands = s == OK;
+    return rank_outcome(r, s);
 }
 
 Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const Progress *at)
 {
     const char *temporary = steps_folder(a, dir, at->step, BEING_WRITTEN);
-    Status s = save_together(a, r, dir, temporary, at);
+    bool stands = false;
+    Status s = save_together(a, r, dir, temporary, at, &stands);
     if (!rank_reports(r))
         return s;
-    if (s == OK) {
+    if (stands) {
         steps_prune(a, dir, at->step, keep);
     } else {
         steps_remove(a, temporary);

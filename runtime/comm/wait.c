@@ -59,11 +59,23 @@ void flag_raise(Flag *f, uint32_t value)
 
 /* ---- who is to blame ---- */
 
+/* Whom a rank waits for; -1: nobody.  One that is stopped in a wait says for ever that it
+ * waits, but what it waits for comes. */
+static int waits_for(const World *w, int rank)
+{
+    const Progress *p = world_progress(w, rank);
+    int other = atomic_load(&p->waits_for);
+    if (other < 0)
+        return -1;
+    const Flag *f = (const Flag *)((const char *)w->header + atomic_load(&p->flag));
+    return flag_reached(f, atomic_load(&p->value)) ? -1 : other;
+}
+
 /* Follow the chain from `rank`; in a circle, some rank of it. */
 static int last_waited_for(const World *w, int rank)
 {
     for (int i = 0; i < w->header->nrank; i++) {
-        int next = atomic_load(&world_progress(w, rank)->waits_for);
+        int next = waits_for(w, rank);
         if (next < 0)
             break;
         rank = next;
@@ -87,7 +99,7 @@ static bool is_stuck(const CpuEndpoint *e, int waited_for, Suspect *s)
 static void blame(const CpuEndpoint *e, const Suspect *s)
 {
     char why[100];
-    if (atomic_load(&world_progress(e->world, s->rank)->waits_for) >= 0)
+    if (waits_for(e->world, s->rank) >= 0)
         snprintf(why, sizeof why, "waits for ranks that wait for it, since %.1f s", s->waited);
     else
         snprintf(why, sizeof why, "made no progress for %.1f s while others waited for it", s->waited);
@@ -146,6 +158,8 @@ Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
     Progress *mine = world_progress(e->world, e->base.rank);
     atomic_store_explicit(&mine->kind, a->kind, memory_order_relaxed);
     atomic_store_explicit(&mine->group, a->group, memory_order_relaxed);
+    atomic_store_explicit(&mine->flag, (char *)a->flag - (char *)e->world->header, memory_order_relaxed);
+    atomic_store_explicit(&mine->value, a->value, memory_order_relaxed);
     atomic_store_explicit(&mine->waits_for, a->rank, memory_order_release);
     s = yield_until(e, a);
     if (s == OK)                      /* else it stays, for the message of whoever ends the run */
@@ -176,12 +190,12 @@ static void print_instr(const Progress *p)
 static void print_waiting(const World *w, int rank)
 {
     const Progress *p = world_progress(w, rank);
-    int waits_for = atomic_load(&p->waits_for), kind = atomic_load(&p->kind);
-    if (waits_for < 0)
+    int other = waits_for(w, rank), kind = atomic_load(&p->kind);
+    if (other < 0)
         return;
     fprintf(stderr, "note: rank %d", rank);
     print_instr(p);
-    fprintf(stderr, ", waits for rank %d in %s", waits_for, wait_text[kind]);
+    fprintf(stderr, ", waits for rank %d in %s", other, wait_text[kind]);
     if (kind != WAIT_send && kind != WAIT_recv)
         fprintf(stderr, " of group %u", atomic_load(&p->group));
     fputc('\n', stderr);

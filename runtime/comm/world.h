@@ -48,6 +48,8 @@ typedef struct Progress {
     atomic_int   waits_for;           /* a rank; -1: none, or only just */
     atomic_int   kind;                /* WaitKind */
     atomic_uint  group;
+    atomic_llong flag;                /* that it waits for: offset in the control file, */
+    atomic_uint  value;               /* and the value it must reach */
 } Progress;
 
 /* What a member says when it arrives at the seq-th meeting of its group.  It writes
@@ -118,7 +120,7 @@ int    spins_for(int nrank, int cores);
 void   flag_raise(Flag *, uint32_t value);
 Status flag_await_slowly(CpuEndpoint *, const Awaited *);
 
-static inline bool flag_reached(Flag *f, uint32_t value)
+static inline bool flag_reached(const Flag *f, uint32_t value)
 {
     return (int32_t)(atomic_load_explicit(&f->value, memory_order_acquire) - value) >= 0;
 }

@@ -1,7 +1,7 @@
 # Many ranks: the same numbers as on one; and what becomes of a run when a rank dies, is
 # stopped or fails, or when prun itself dies.
 . "$TESTS/run/lib.bash"
-PRUN=$RELEASE/prun
+. "$TESTS/run/ranks.bash"
 make_plan one.plan
 "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=1 \
     --with 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, vocab by tp; split seq by tp' -o "$TMP/four.plan" >/dev/null || exit 2
@@ -17,46 +17,6 @@ close() {
         awk 'NF != 4 || $1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2 { print; bad = 1 } END { exit bad || NR == 0 }'
 }
 
-# processes: those of the run by their command lines; zombies have none.  It starts
-# none itself: many of them would use up process numbers, and with them what the
-# shell remembers of the run.
-processes() {
-    local f words
-    for f in /proc/[0-9]*; do
-        words=()
-        { mapfile -d '' words <"$f/cmdline"; } 2>/dev/null
-        [[ "${words[*]}" != *"$four"* ]] || echo "${f#/proc/}"
-    done
-}
-alive() { [ -n "$(processes)" ]; }
-
-# children PROCESS: those that it started.
-children() {
-    local f line parent
-    for f in /proc/[0-9]*/stat; do
-        { read -r line <"$f"; } 2>/dev/null || continue
-        read -r _ parent _ <<<"${line##*) }"
-        [ "$parent" != "$1" ] || echo "${line%% *}"
-    done
-}
-
-# ends: the run, started with start(), ended, and nothing of it is left.
-ends() {
-    wait_until '! alive' || { processes; kill -KILL $(processes); return 1; }
-    wait $pid 2>/dev/null
-    status=$?
-}
-
-# find_ranks: their processes, in order; process numbers need not be.
-find_ranks() {
-    local p n
-    ranks=()
-    for p in $(children $pid); do
-        n=$(tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | sed -nE 's/^PRUN_RANK=([0-9]+),.*/\1/p')
-        [ -z "$n" ] || ranks[n]=$p
-    done
-}
-
 # steps: how many the log has.
 steps() { cat l 2>/dev/null | grep -c '"step"'; }
 
@@ -69,9 +29,6 @@ start() {
     find_ranks
 }
 
-# states RANK...: how they are, as /proc says: R, S, D or T.
-states() { for i; do sed 's/.*) //' "/proc/${ranks[i]}/stat" | cut -c1; done | tr -d '\n'; }
-
 # stop_one RANK OTHER...: stop it, until the others wait for it and sleep.
 stop_one() {
     kill -STOP "${ranks[$1]}"
@@ -79,9 +36,6 @@ stop_one() {
     others=$*
     wait_until '[[ $(states $others; sleep 0.1; states $others) = SSSSSS ]]'
 }
-
-says() { grep -qE -- "$1" said || { echo "not said: $1"; cat said; return 1; }; }
-once() { [ "$(grep -c "$1" said)" = 1 ] || { echo "not once: $1"; cat said; return 1; }; }
 
 # ---- numbers ----
 
