@@ -31,16 +31,25 @@ bool member_read(Member *m)
 static char farewell[80];             /* made before it is needed: a signal handler writes it */
 
 static atomic_flag told = ATOMIC_FLAG_INIT;
+static pid_t launcher;
 
 /* Nobody would wait for this rank any more, nor pass on a signal.  Whoever comes second
  * leaves the message and the end to the first. */
-static void end_with_launcher(int signal)
+static void end_with_launcher(void)
 {
-    (void)signal;
     while (atomic_flag_test_and_set(&told))
         pause();
     ssize_t written = write(STDERR_FILENO, farewell, strlen(farewell));
     _exit(status_exit(written < 0 ? ERR_IO : ERR_COMM));
+}
+
+/* The signal that lets a stopped process go on: sent by the kernel when the launcher dies,
+ * by anybody else when it does not. */
+static void on_continue(int signal)
+{
+    (void)signal;
+    if (getppid() != launcher)
+        end_with_launcher();
 }
 
 /* The pipe has no writer but the launcher: reading it ends when that does. */
@@ -50,7 +59,7 @@ static void *watch_pipe(void *ctx)
     char byte;
     while (read(fd, &byte, 1) < 0 && errno == EINTR)
         ;
-    end_with_launcher(0);
+    end_with_launcher();
     return NULL;
 }
 
@@ -72,11 +81,12 @@ static int start_watching(int fd)
 Status member_watch(const Member *m)
 {
     snprintf(farewell, sizeof farewell, "error: rank %d ends: prun, which started it, is gone\n", m->rank);
-    struct sigaction act = {.sa_handler = end_with_launcher};
-    sigaction(SIGUSR2, &act, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGUSR2);
-    if (getppid() != m->launcher)
-        end_with_launcher(0);
+    launcher = m->launcher;
+    struct sigaction act = {.sa_handler = on_continue, .sa_flags = SA_RESTART};
+    sigaction(SIGCONT, &act, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
+    if (getppid() != launcher)
+        end_with_launcher();
     int reason = start_watching(m->life);
     if (reason == 0)
         return OK;
