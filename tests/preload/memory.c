@@ -4,9 +4,12 @@
  * malloc, calloc and realloc calls made from the program itself; what the C library
  * does inside is seen by comparing /proc/self/maps and the break at every step.
  * The program says where it is by run_step_mark(steps done).  Counting goes from
- * the first mark of at least 1 to the last; MEMORY_REPORT names the file it goes to:
+ * the first mark of at least 1 to the last; MEMORY_REPORT names the file it goes to, with
+ * .R behind it from a process that is rank R:
  *
  *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER
+ *   our_maps BYTES TOUCHED                  that the program mapped to write to, without control blocks;
+ *                                           of them, maps all of whose pages were there at the first mark
  *   changed WAS | IS                        the first mapping that changed, where one did */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,6 +29,7 @@ static int counting;
 static long map_calls, our_mallocs, maps_changed, last_step, pss_before, pss_after;
 static long map_calls_at, our_mallocs_at;            /* at the last mark: what follows it is the run's end */
 static uintptr_t from, to;                           /* the program's text and data */
+static char report_to[4096];                         /* a file; "": none */
 static char maps[1 << 20], maps_before[1 << 20];     /* at this mark and the one before */
 static char was[256], is[256];                       /* the first mapping that changed */
 
@@ -42,10 +46,63 @@ static void find_program(void)
             to = base + h[i].p_vaddr + h[i].p_memsz;
 }
 
+static int is_ours(const void *caller)
+{
+    return (uintptr_t)caller >= from && (uintptr_t)caller < to;
+}
+
 static void note_malloc(const void *caller)
 {
-    if (counting && (uintptr_t)caller >= from && (uintptr_t)caller < to)
-        our_mallocs++;
+    our_mallocs += counting && is_ours(caller);
+}
+
+/* ---- what the program mapped ---- */
+
+enum { MAPS = 64, PAGE = 4096 };
+static struct { char *at; size_t bytes; } our_map[MAPS];
+static int nour_map;
+static long our_bytes, touched = -1;                 /* -1: there was no mark */
+
+/* Ranks that have nothing to say to each other leave holes in it. */
+static int is_control(int fd)
+{
+    char link[40], name[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, name, sizeof name);
+    return n > 0 && memmem(name, (size_t)n, "pplan control", 13);
+}
+
+static void note_map(void *at, size_t n, int prot, int fd, const void *caller)
+{
+    if (at == MAP_FAILED || !(prot & PROT_WRITE) || !is_ours(caller) || is_control(fd) || nour_map == MAPS)
+        return;
+    our_map[nour_map].at = at;
+    our_map[nour_map++].bytes = n;
+}
+
+/* Whether n pages are there; of an address that is mapped no more, they are not. */
+static int all_there(char *at, size_t n)
+{
+    static unsigned char page[1 << 16];
+    for (size_t k = 0, m; k < n; k += m) {
+        m = n - k < sizeof page ? n - k : sizeof page;
+        if (syscall(SYS_mincore, at + k * PAGE, m * PAGE, page) != 0)
+            return 0;
+        for (size_t j = 0; j < m; j++)
+            if (!(page[j] & 1))
+                return 0;
+    }
+    return 1;
+}
+
+static void count_touched(void)
+{
+    touched = 0;
+    for (int i = 0; i < nour_map; i++) {
+        our_bytes += (long)our_map[i].bytes;
+        if (all_there(our_map[i].at, (our_map[i].bytes + PAGE - 1) / PAGE))
+            touched += (long)our_map[i].bytes;
+    }
 }
 
 /* ---- wrapped calls ---- */
@@ -75,7 +132,9 @@ void *realloc(void *p, size_t n)
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 {
     map_calls += counting;
-    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+    at = (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+    note_map(at, n, prot, fd, __builtin_return_address(0));
+    return at;
 }
 
 int munmap(void *at, size_t n)
@@ -150,8 +209,12 @@ static long pss_kib(void)
 
 /* ---- the run ---- */
 
+/* A launcher tells its ranks who they are before they run. */
 __attribute__((constructor)) static void begin(void)
 {
+    const char *path = getenv("MEMORY_REPORT"), *rank = getenv("PRUN_RANK");
+    if (path)
+        snprintf(report_to, sizeof report_to, rank ? "%s.%d" : "%s", path, rank ? atoi(rank) : 0);
     find_program();
     pss_before = pss_kib();
 }
@@ -160,6 +223,8 @@ void run_step_mark(int64_t done)
 {
     counting = 0;
     pss_after = pss_kib();
+    if (touched < 0)
+        count_touched();
     read_maps();
     if (done > 1)
         maps_changed += maps_differ();
@@ -172,12 +237,11 @@ void run_step_mark(int64_t done)
 __attribute__((destructor)) static void report(void)
 {
     counting = 0;
-    const char *path = getenv("MEMORY_REPORT");
-    FILE *f = path ? fopen(path, "w") : NULL;
+    FILE *f = *report_to ? fopen(report_to, "w") : NULL;
     if (!f)
         return;
-    fprintf(f, "steps %ld\nmap_calls %ld\nour_mallocs %ld\nmaps_changed %ld\npss_kib %ld %ld\n", last_step, map_calls_at, our_mallocs_at,
-            maps_changed, pss_before, pss_after);
+    fprintf(f, "steps %ld\nmap_calls %ld\nour_mallocs %ld\nmaps_changed %ld\npss_kib %ld %ld\nour_maps %ld %ld\n", last_step, map_calls_at,
+            our_mallocs_at, maps_changed, pss_before, pss_after, our_bytes, touched);
     if (maps_changed > 0)
         fprintf(f, "changed %s | %s\n", was, is);
     fclose(f);
