@@ -17,6 +17,11 @@ static void want_stop(int signal)
     stop_wanted = 1;
 }
 
+bool run_asked_to_stop(void)
+{
+    return stop_wanted;
+}
+
 static void catch_signals(void)
 {
     struct sigaction act = {.sa_handler = want_stop, .sa_flags = SA_RESTART};
@@ -69,6 +74,14 @@ Status run_dump(Run *r, int64_t step, int64_t first, int64_t rows)
     return s;
 }
 
+const char *run_left_undone(const Run *r, int64_t step)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->o->ndump; i++)
+        n += r->dump[i].step > step;
+    return n == 0 ? "" : arena_printf(r->arena, "; %u dump%s of later steps not made", n, n == 1 ? "" : "s");
+}
+
 /* ---- training ---- */
 
 /* What all ranks go by after a step: whether one of them has a number that is none, or
@@ -77,7 +90,7 @@ typedef struct Verdict { bool finite, stop; } Verdict;
 
 static Status agree(Run *r, bool finite, Verdict *v)
 {
-    int64_t said[] = {!finite, stop_wanted, exchange_slowest(&r->rank)};
+    int64_t said[] = {!finite, run_asked_to_stop(), exchange_slowest(&r->rank)};
     TRY(rank_agree(&r->rank, said, 3, REDUCE_MAX));
     exchange_pace(&r->rank, said[2]);
     *v = (Verdict){.finite = !said[0], .stop = said[1]};
@@ -170,7 +183,8 @@ static Status train(Run *r)
     mark(r);
     say_what_was_done(r);
     if (stop)
-        log_note(&r->log, r->o->save ? "stopped as asked; saved" : "stopped as asked; nothing saved, as there is no --save");
+        log_note(&r->log, arena_printf(r->arena, "stopped as asked; %s%s", r->o->save ? "saved" : "nothing saved, as there is no --save",
+                                       run_left_undone(r, r->rank.step.step)));
     return OK;
 }
 

@@ -112,27 +112,60 @@ Status run_evaluate(Run *r, int64_t step)
 
 /* ---- a model without a loss ---- */
 
-static void say_what_was_done(const Run *r, double seconds)
+/* When ranks agree on whether to stop.  They wait for each other then, which empties a
+ * pipeline, so it is after as many batches as the slowest of them does in `between`; that
+ * number they agree on, too. */
+typedef struct Beat { int64_t last, next; double began; } Beat;   /* batches; seconds */
+static const double between = 0.5;    /* seconds */
+
+static Status agree(Run *r, int64_t done, Beat *b, bool *stop)
+{
+    if (done < b->next && done < r->steps)
+        return OK;
+    int64_t n = done - b->last;
+    double seconds = (seconds_now() - b->began) / (double)n;
+    int64_t said[] = {run_asked_to_stop(), exchange_slowest(&r->rank), 1 + (int64_t)(1e9 * seconds)};
+    TRY(rank_agree(&r->rank, said, 3, REDUCE_MAX));
+    exchange_pace(&r->rank, said[1]);
+    *stop = said[0];
+    int64_t next = (int64_t)(1e9 * between) / said[2];
+    next = next < 1 ? 1 : next < 2 * n ? next : 2 * n;
+    *b = (Beat){.last = done, .next = done + next, .began = seconds_now()};
+    return OK;
+}
+
+static void say_what_was_done(const Run *r, int64_t done, double seconds)
 {
     int64_t left = data_samples(r->train) - r->samples;
     char unused[40] = "";
     if (left > 0)
         snprintf(unused, sizeof unused, "; %lld samples not used", (long long)left);
-    run_note(r, "forward: %lld samples in %lld batches, %.3g s%s", (long long)r->samples, (long long)r->steps, seconds, unused);
+    run_note(r, "forward: %lld samples in %lld batches, %.3g s%s", (long long)r->samples, (long long)done, seconds, unused);
+    if (done < r->steps)
+        run_note(r, "stopped as asked after batch %lld of %lld%s", (long long)done, (long long)r->steps, run_left_undone(r, done));
+}
+
+static Status forward_batch(Run *r, int64_t step)
+{
+    int64_t batch = r->program->batch, left = data_samples(r->train) - r->samples, n = left >= 0 && left < batch ? left : batch;
+    TRY(forward(r, r->train, r->samples, n, true));
+    TRY(run_dump(r, step, r->samples, n));
+    r->samples += n;
+    return OK;
 }
 
 Status run_forward(Run *r)
 {
-    const Program *p = r->program;
     double start = seconds_now();
-    TRY(run_dump(r, 0, 0, p->batch));
-    for (int64_t step = 1; step <= r->steps; step++) {
-        int64_t left = data_samples(r->train) - r->samples, n = left >= 0 && left < p->batch ? left : p->batch;
-        TRY(forward(r, r->train, r->samples, n, true));
-        TRY(run_dump(r, step, r->samples, n));
-        r->samples += n;
+    Beat beat = {.next = 1, .began = start};
+    int64_t done = 0;
+    bool stop = false;
+    TRY(run_dump(r, 0, 0, r->program->batch));
+    while (done < r->steps && !stop) {
+        TRY(forward_batch(r, ++done));
+        TRY(agree(r, done, &beat, &stop));
     }
-    say_what_was_done(r, seconds_now() - start);
+    say_what_was_done(r, done, seconds_now() - start);
     return OK;
 }
 
