@@ -389,7 +389,7 @@ static void D02_what_is_split_counts_once(void **unused)
             if (fabs(have - want) > 1e-10 * want)
                 fail_msg("plan %zu: squares of '%s': %.17g, expected %.17g", k, weight[w], have, want);
         }
-        same_scalars(&one, &l, "D02");
+        same_scalars(&one, &l, &in_f64, "D02");
         lock_close(&l);
         same_numbers(s, pins[k]);
     }
