@@ -4,7 +4,7 @@
  *   FAULT_AT=n      the n-th of these calls; 0 or unset: none, but count them
  *   FAULT_HOW=HOW   what becomes of it: it fails with ENOSPC; or before it, kill: SIGKILL to
  *                   the process, stop: SIGSTOP, parent: SIGKILL to the process's parent,
- *                   pause: a second goes by
+ *                   pause: it waits until somebody removes the file FAULT_SAID
  *   FAULT_SKIP=m    checkpoints to let pass: counting starts with the folder made after
  *                   `latest` was renamed m times
  *   FAULT_RANK=r    of many processes, only rank r's, from the first byte it puts at a place of
@@ -88,8 +88,9 @@ static int fault(const char *call, const char *path)
         return kill(getppid(), SIGKILL);
     if (how && strcmp(how, "stop") == 0)
         return kill(getpid(), SIGSTOP);
-    if (how && strcmp(how, "pause") == 0)
-        return usleep(1000000);
+    while (how && strcmp(how, "pause") == 0)
+        if (usleep(10000) != 0 || access(getenv("FAULT_SAID"), F_OK) != 0)
+            return 0;
     errno = ENOSPC;
     return 1;
 }
