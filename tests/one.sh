@@ -100,7 +100,7 @@ run_golden() {
     fi
 }
 
-limit=${CHECK_ALL:+1800}
+limit=${CHECK_ALL:+3600}
 case $kind in
 script) PATH=$ASAN:$PATH limited "${limit:-300}" bash -c "$whole_script" "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
 golden) run_golden ;;
