@@ -16,7 +16,7 @@ for ((k = 1; k <= calls; k++)); do
     (FAULT_AT=$k FAULT_HOW=kill FAULT_SKIP=1 LD_PRELOAD=$preload "$prun" p.plan --data random --steps 2 --save d --save-every 1; exit $?) >/dev/null 2>&1
     [ $? -eq 137 ] && killed=$((killed + 1))
     left=$(cd d && ls -d step-*.tmp 2>/dev/null)
-    "$prun" p.plan --data random --steps 4 --resume d --save d --log d.log 2>said || continue
+    "$prun" p.plan --data random --steps 4 --resume d --save d --save-every 1 --keep 9 --log d.log 2>said || continue
     resumed=$((resumed + 1))
     figures d.log | cmp -s - <(figures whole.log | tail -n "$(wc -l <d.log)") && exact=$((exact + 1)) || cat said d.log
     [ -z "$left" ] || { tmp=$((tmp + 1)); grep -q "ignoring 'd/$left', which was never completed" said && named=$((named + 1)); }
