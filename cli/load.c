@@ -96,23 +96,31 @@ static Status add_defines(Loaded *l, const Args *args)
     return OK;
 }
 
-/* ---- clusters ---- */
+/* ---- clusters and profiles ---- */
 
-enum { CLUSTERS_LIMIT = 64 };
+/* A kind of file that may be named by a bundled one's name alone. */
+typedef struct FileKind {
+    const char *what, *option, *folder, *ending;
+} FileKind;
+
+static const FileKind cluster_files = {"cluster", "-c", "clusters", ".pcluster"};
+static const FileKind profile_files = {"profile", "--profile", "profiles", ".pprofile"};
+
+enum { BUNDLED_LIMIT = 64 };
 
 static int by_name(const void *x, const void *y)
 {
     return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
-/* The names of the bundled clusters, in alphabetical order. */
-static size_t bundled_clusters(Arena *a, const char *name[CLUSTERS_LIMIT])
+/* The names of the bundled files of a kind, in alphabetical order. */
+static size_t bundled_names(Arena *a, const FileKind *k, const char *name[BUNDLED_LIMIT])
 {
-    DIR *dir = opendir(arena_printf(a, "%s/clusters", bundled_dir(a)));
+    DIR *dir = opendir(arena_printf(a, "%s/%s", bundled_dir(a), k->folder));
     size_t n = 0;
-    for (struct dirent *d; dir && n < CLUSTERS_LIMIT && (d = readdir(dir));) {
-        const char *end = strstr(d->d_name, ".pcluster");
-        if (end && end != d->d_name && !end[strlen(".pcluster")])
+    for (struct dirent *d; dir && n < BUNDLED_LIMIT && (d = readdir(dir));) {
+        const char *end = strstr(d->d_name, k->ending);
+        if (end && end != d->d_name && !end[strlen(k->ending)])
             name[n++] = arena_strndup(a, d->d_name, (size_t)(end - d->d_name));
     }
     if (dir)
@@ -121,22 +129,22 @@ static size_t bundled_clusters(Arena *a, const char *name[CLUSTERS_LIMIT])
     return n;
 }
 
-static Status no_such_cluster(Arena *a, const char *given)
+static Status no_such_file(Arena *a, const FileKind *k, const char *given)
 {
-    const char *name[CLUSTERS_LIMIT];
-    size_t n = bundled_clusters(a, name);
+    const char *name[BUNDLED_LIMIT];
+    size_t n = bundled_names(a, k, name);
     const char *near = nearest_name(given, name, n);
     const char *hint = near ? arena_printf(a, "; did you mean '%s'?", near) : "";
-    fprintf(stderr, "error: -c '%s': neither a file, a file:name nor a bundled cluster%s\n", given, hint);
+    fprintf(stderr, "error: %s '%s': neither a file, a file:name nor a bundled %s%s\n", k->option, given, k->what, hint);
     Text all = text_new(a);
     for (size_t i = 0; i < n; i++)
         text_add(&all, "%s%s", i ? ", " : "", name[i]);
-    fprintf(stderr, "help: the bundled clusters are %s\n", all.s);
+    fprintf(stderr, "help: the bundled %ss are %s\n", k->what, all.s);
     return ERR_REJECT;
 }
 
-/* -c takes `file`, `file:name`, or the name of a bundled cluster.  NULL: none of them. */
-static const char *cluster_file(Loaded *l, const char *given, const char **name)
+/* What is given is a file, `file:name`, or the name of a bundled one.  NULL: none of them. */
+static const char *kind_file(Loaded *l, const FileKind *k, const char *given, const char **name)
 {
     *name = NULL;
     if (strcmp(given, "-") == 0 || access(given, F_OK) == 0)
@@ -149,7 +157,7 @@ static const char *cluster_file(Loaded *l, const char *given, const char **name)
             return file;
         }
     }
-    const char *bundled = arena_printf(l->input, "%s/clusters/%s.pcluster", bundled_dir(l->input), given);
+    const char *bundled = arena_printf(l->input, "%s/%s/%s%s", bundled_dir(l->input), k->folder, given, k->ending);
     return access(bundled, R_OK) == 0 ? bundled : NULL;
 }
 
@@ -159,9 +167,9 @@ static Status load_cluster(Loaded *l, const Args *args)
     Units *units = &l->model_units;
     if (given) {
         units = &l->cluster_units;
-        const char *file = cluster_file(l, given, &name);
+        const char *file = kind_file(l, &cluster_files, given, &name);
         if (!file)
-            return no_such_cluster(l->input, given);
+            return no_such_file(l->input, &cluster_files, given);
         TRY(parse_file(l->ds, file, l->includes, units));
         TRY(diags_status(l->ds));
     }
@@ -170,6 +178,18 @@ static Status load_cluster(Loaded *l, const Args *args)
         return OK;
     fprintf(stderr, "error: -c '%s': there is no cluster in this file\n", given);
     return ERR_REJECT;
+}
+
+static Status load_profile(Loaded *l, const Args *args)
+{
+    const char *given = args_value(args, OPT_profile), *name = NULL;
+    const char *file = given ? kind_file(l, &profile_files, given, &name) : arena_printf(l->input, "%s/profiles/prun.pprofile", bundled_dir(l->input));
+    Units units;
+    if (!file)
+        return no_such_file(l->input, &profile_files, given);
+    TRY(parse_file(l->ds, file, l->includes, &units));
+    TRY(diags_status(l->ds));
+    return elaborate_profile(l->ds, &units, name, l->ir, &l->profile);
 }
 
 /* ---- rules ---- */
@@ -266,7 +286,9 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(load_cluster(l, args));
     TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
     TRY(load_rules(l));
-    return check_cluster(l, args);
+    TRY(check_cluster(l, args));
+    bool times = args->command == COMMAND_plan || args->command == COMMAND_estimate || args->command == COMMAND_dump;
+    return times ? load_profile(l, args) : OK;
 }
 
 static void flush(Loaded *l)

@@ -14,9 +14,10 @@ typedef struct Machine {
 
 /* ---- devices ---- */
 
-/* [[size, fraction], ...] with growing sizes and fractions in (0, 1]. */
-static void read_curve(Machine *m, const Node *pair, Curve *out)
+/* [[size, fraction], ...] with growing sizes, of the unit `size`, and fractions in (0, 1]. */
+static void read_curve(Machine *m, const Node *pair, UnitKind size, Curve *out)
 {
+    const char *of = size == UNIT_FLOP ? "FLOP" : "bytes";
     Term list = eval(m->e, m->scope, pair->kid[1]);
     if (list.kind == TERM_POISON)
         return;
@@ -24,10 +25,10 @@ static void read_curve(Machine *m, const Node *pair, Curve *out)
     for (uint32_t i = 0; list.kind == TERM_LIST && i < list.nitem; i++) {
         Term p = list.item[i];
         double at = p.nitem == 2 ? p.item[0].f : -1, fraction = p.nitem == 2 ? p.item[1].f : -1;
-        bool flop = p.nitem == 2 && (p.item[0].kind == TERM_INT || (p.item[0].kind == TERM_QUANTITY && p.item[0].i == UNIT_FLOP));
-        if (p.kind != TERM_LIST || !flop || at <= before || !(fraction > 0 && fraction <= 1)) {
-            fail(m->e, pair->kid[1]->at, "expected points [FLOP, fraction] with growing sizes and fractions above 0 and up to 1, "
-                 "but point %u is not one", i + 1);
+        bool sized = p.nitem == 2 && (p.item[0].kind == TERM_INT || (p.item[0].kind == TERM_QUANTITY && p.item[0].i == (int64_t)size));
+        if (p.kind != TERM_LIST || !sized || at <= before || !(fraction > 0 && fraction <= 1)) {
+            fail(m->e, pair->kid[1]->at, "expected points [%s, fraction] with growing sizes and fractions above 0 and up to 1, "
+                 "but point %u is not one", of, i + 1);
             return;
         }
         CurvePoint c = {at, fraction};
@@ -35,7 +36,62 @@ static void read_curve(Machine *m, const Node *pair, Curve *out)
         before = at;
     }
     if (out->npoint == 0)
-        fail(m->e, pair->kid[1]->at, "expected a list of points [FLOP, fraction], such as [[0, 0.1], [1 GFLOP, 0.6]]");
+        fail(m->e, pair->kid[1]->at, "expected a list of points [%s, fraction], such as [[0, 0.1], [1 %s, 0.6]]", of,
+             size == UNIT_FLOP ? "GFLOP" : "MB");
+}
+
+/* `efficiency.OP`: the op of its last name; OP_KINDS with a message when there is none. */
+static OpKind curve_op(Machine *m, const Node *key)
+{
+    OpKind op = op_find(key->kid[1]->text);
+    if (op < OP_KINDS && !(op_info[op].flags & OPF_COMM))
+        return op;
+    const char **pool = NEWN(m->e->arena, const char *, OP_KINDS + 1);
+    uint32_t n = 0;
+    pool[n++] = "memory";
+    for (int k = 0; k < OP_KINDS; k++)
+        if (!(op_info[k].flags & OPF_COMM))
+            pool[n++] = op_info[k].name;
+    Diag *d = fail(m->e, key->at, "there is no op '%s' that a device computes%s", key->kid[1]->text, did_you_mean(m->e, key->kid[1]->text, pool, n));
+    diag_help(m->e->ds, d, "'pplan check MODEL --ops' lists ops by name; 'efficiency.memory' is for all that are bound by memory");
+    return OP_KINDS;
+}
+
+/* Keep the curves in the order of ops.def. */
+static void add_op_curve(Machine *m, Device *d, const Node *pair, OpKind op)
+{
+    OpCurve c = {.op = op}, last = c;
+    for (uint32_t i = 0; i < d->nof_op; i++)
+        if (d->of_op[i].op == op) {
+            fail(m->e, pair->at, "'efficiency.%s' is set twice", op_info[op].name);
+            return;
+        }
+    read_curve(m, pair, op_computes(op) ? UNIT_FLOP : UNIT_BYTES, &c.curve);
+    PUSH(m->cl->arena, d->of_op, d->nof_op, last);
+    uint32_t i = d->nof_op - 1;
+    for (; i > 0 && d->of_op[i - 1].op > op; i--)
+        d->of_op[i] = d->of_op[i - 1];
+    d->of_op[i] = c;
+}
+
+static bool is_op_curve(const Node *pair)
+{
+    const Node *key = pair->kid[0];
+    return key->nkid == 2 && strcmp(key->kid[0]->text, "efficiency") == 0 && strcmp(key->kid[1]->text, "memory") != 0;
+}
+
+/* The pairs of a device: those with the name of an op are in no table. */
+static void read_device_pairs(Machine *m, const Node *settings, Device *d, Key *key, size_t nkey)
+{
+    const char *what = arena_printf(m->e->arena, "device '%s'", d->name);
+    for (uint32_t i = 0; i < settings->nkid && !m->e->stopped; i++) {
+        const Node *pair = settings->kid[i];
+        OpKind op = is_op_curve(pair) ? curve_op(m, pair->kid[0]) : OP_KINDS;
+        if (op < OP_KINDS)
+            add_op_curve(m, d, pair, op);
+        else if (!is_op_curve(pair))
+            settings_pair(m->e, m->scope, pair, what, key, nkey);
+    }
 }
 
 static void need(Machine *m, const Node *item, const Key *k)
@@ -44,7 +100,18 @@ static void need(Machine *m, const Node *item, const Key *k)
         fail(m->e, item->kid[0]->at, "device '%s' has no '%s'", item->kid[0]->text, k->name);
 }
 
-enum { DEVICE_KEYS = 7, PEAK_KEYS = DTYPES };
+/* What only one of the two backends has. */
+static void check_backend(Machine *m, const Device *d, const Key *threads, const Key *sms, const Key *tile)
+{
+    if (d->backend == BACKEND_CUDA && threads->at)
+        fail(m->e, threads->at->at, "device '%s' computes with CUDA: only a cpu device has 'threads'", d->name);
+    if (d->backend == BACKEND_CPU && sms->at)
+        fail(m->e, sms->at->at, "device '%s' is a cpu: only a cuda device has 'sms'", d->name);
+    else if (tile->at && !sms->at)
+        fail(m->e, tile->at->at, "device '%s' has a 'tile', but no 'sms' to count tiles by", d->name);
+}
+
+enum { DEVICE_KEYS = 12, PEAK_KEYS = DTYPES };
 
 static Device read_device(Machine *m, const Node *item)
 {
@@ -61,21 +128,27 @@ static Device read_device(Machine *m, const Node *item)
         {.name = "launch", .type = KEY_QUANTITY, .out = &d.launch, .unit = UNIT_SECONDS},
         {.name = "threads", .type = KEY_WHOLE, .out = &threads, .lo = 1, .hi = 4096},
         {.name = "efficiency", .type = KEY_OTHER, .out = &unused},
+        {.name = "efficiency.memory", .type = KEY_OTHER, .out = &unused},
+        {.name = "sms", .type = KEY_WHOLE, .out = &d.sms, .lo = 1, .hi = 1 << 20},
+        {.name = "tile", .type = KEY_REAL, .out = &d.tile, .lo = 0.001, .hi = 1},
+        {.name = "depth", .type = KEY_REAL, .out = &d.depth, .lo = 0, .hi = 1 << 20},
+        {.name = "depth.attention", .type = KEY_REAL, .out = &d.attention_depth, .lo = 0, .hi = 1 << 20},
     };
     for (int t = 0; t < PEAK_KEYS; t++)
         key[DEVICE_KEYS + t] = (Key){.name = arena_printf(m->e->arena, "peak.%s", dtype_name((DType)t)), .type = KEY_QUANTITY,
                                      .out = &d.peak[t], .unit = UNIT_FLOP_PER_S};
-    settings_read(m->e, m->scope, item->kid[2], arena_printf(m->e->arena, "device '%s'", d.name), key, DEVICE_KEYS + PEAK_KEYS);
+    read_device_pairs(m, item->kid[2], &d, key, DEVICE_KEYS + PEAK_KEYS);
     for (int i = 0; i < 3; i++)
         need(m, item, &key[i]);
     if (key[6].at)
-        read_curve(m, key[6].at, &d.efficiency);
+        read_curve(m, key[6].at, UNIT_FLOP, &d.efficiency);
+    if (key[7].at)
+        read_curve(m, key[7].at, UNIT_BYTES, &d.memory_efficiency);
     d.backend = backend == 1 ? BACKEND_CUDA : BACKEND_CPU;
     d.memory = (int64_t)memory;
     d.reserve = (int64_t)reserve;
     d.threads = d.backend == BACKEND_CPU && !threads ? 1 : (int)threads;
-    if (d.backend == BACKEND_CUDA && key[5].at)
-        fail(m->e, key[5].at->at, "device '%s' computes with CUDA: only a cpu device has 'threads'", d.name);
+    check_backend(m, &d, &key[5], &key[8], &key[9]);
     if (d.memory > 0 && d.reserve >= d.memory && key[3].at)
         fail(m->e, key[3].at->at, "the reserve leaves nothing: %s of %s", text_bytes(m->e->arena, d.reserve),
              text_bytes(m->e->arena, d.memory));
@@ -150,6 +223,7 @@ static void read_level(Machine *m, const Node *node)
         {.name = "topology", .type = KEY_WORD, .out = &topology, .words = topologies},
         {.name = "efficiency", .type = KEY_REAL, .out = &l.efficiency, .lo = 0.001, .hi = 1},
         {.name = "cores", .type = KEY_WHOLE, .out = &cores, .lo = 1, .hi = 1 << 20},
+        {.name = "bandwidth", .type = KEY_QUANTITY, .out = &l.bandwidth, .unit = UNIT_BYTES_PER_S, .lo = 1},
     };
     const Node *settings = node->kid[node->nkid - 1];
     if (!node_absent(settings))
@@ -218,28 +292,9 @@ static void read_cluster(Machine *m, const Node *item)
         fail(m->e, item->kid[0]->at, "cluster '%s' has more than %d devices", cl->name, DEVICES_LIMIT);
 }
 
-/* Cluster `name`, or the last one of the last file that has any. */
-static const Node *choose_cluster(const Units *units, const char *name)
-{
-    if (name)
-        return item_find(units, N_CLUSTER, name);
-    const Node *found = NULL;
-    for (uint32_t u = 0; u < units->nunit; u++)
-        for (uint32_t i = 0; i < units->unit[u].root->nkid; i++)
-            if (units->unit[u].root->kid[i]->kind == N_CLUSTER)
-                found = units->unit[u].root->kid[i];
-    return found;
-}
-
 static void no_cluster(Elab *e, const char *name)
 {
-    const char **pool = NULL;
-    uint32_t n = 0;
-    for (uint32_t u = 0; u < e->units->nunit; u++)
-        for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
-            if (e->units->unit[u].root->kid[i]->kind == N_CLUSTER)
-                PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
-    fail(e, NOWHERE, "no cluster '%s' in '%s'%s", name, e->units->unit[e->units->nunit - 1].source->path, did_you_mean(e, name, pool, n));
+    fail(e, NOWHERE, "no cluster '%s' in '%s'%s", name, e->units->unit[e->units->nunit - 1].source->path, item_near(e, N_CLUSTER, name));
     fail_settle(e);
 }
 
@@ -259,7 +314,7 @@ static const char *cluster_text(Arena *a, const Cluster *cl)
 Status elaborate_cluster(Diags *ds, const Units *units, const char *name, Define *define, uint32_t ndefine, Arena *a, Cluster **out)
 {
     *out = NULL;
-    const Node *item = choose_cluster(units, name);
+    const Node *item = item_chosen(units, N_CLUSTER, name);
     if (!item && !name)
         return OK;
     Elab e = {.ds = ds, .arena = ds->arena, .units = units, .define = define, .ndefine = ndefine};

@@ -155,6 +155,10 @@ DimId   elab_dim(Elab *, const char *name, int64_t extent, Span at, uint64_t fro
 DimId   scope_dim(Elab *, const Scope *, const Node *name);
 /* Item `name` of a kind (N_MODEL, N_BLOCK, N_CLUSTER, ...) in the files, or NULL. */
 const Node *item_find(const Units *, NodeKind, const char *name);
+/* The same, or the last one of the last file that has any when name is NULL. */
+const Node *item_chosen(const Units *, NodeKind, const char *name);
+/* "; did you mean 'X'?" for the items of a kind, or "". */
+const char *item_near(Elab *, NodeKind, const char *name);
 
 /* ---- expr.c, arith.c: expressions ---- */
 

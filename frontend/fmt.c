@@ -57,7 +57,7 @@ static Piece *add_piece(Fmt *f, int kind, Span at)
 static bool has_settings(int statement)
 {
     return statement == T_PRECISION || statement == T_OPTIMIZER || statement == T_DEFAULTS || statement == T_DEVICE ||
-           statement == T_LEVEL;
+           statement == T_PROFILE || statement == T_LEVEL;
 }
 
 /* Read the file once more, for its tokens and comments. */

@@ -6,6 +6,7 @@
 #include "ir/cluster.h"
 #include "ir/graph.h"
 #include "ir/plan.h"
+#include "ir/profile.h"
 
 /* An override from -D or from a rule `set`: the value's text is parsed by the
  * language's own expression grammar; `at` points at it for messages. */
@@ -18,6 +19,9 @@ Status elaborate_model(Diags *, const Units *, const char *name, Define *, uint3
 /* Elaborate cluster `name` (NULL: the last one).  *out is NULL with status OK when
  * the files hold no cluster and none was asked for. */
 Status elaborate_cluster(Diags *, const Units *, const char *name, Define *, uint32_t ndefine, Arena *, Cluster **out);
+
+/* Elaborate profile `name` (NULL: the last one); without any a diagnostic. */
+Status elaborate_profile(Diags *, const Units *, const char *name, Arena *, Profile **out);
 
 /* The rules of the files' `plan` for this model; *out is empty when there is none. */
 Status elaborate_rules(Diags *, const Units *, const Graph *, Arena *, Rules **out);

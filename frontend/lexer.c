@@ -34,7 +34,7 @@ void lexer_end(Lexer *lx)
 
 /* ---- words ---- */
 
-typedef enum Where { ALWAYS = 1, HEAD = 2, RULES = 4, MACHINE = 8, OWNER = 16 } Where;
+typedef enum Where { ALWAYS = 1, HEAD = 2, RULES = 4, MACHINE = 8, OWNER = 16, ITEM = 32 } Where;
 
 typedef struct Word {
     const char *text;
@@ -59,6 +59,8 @@ static unsigned words_here(const Lexer *lx)
     unsigned here = ALWAYS;
     if (lx->last == '.')                             /* part of a path or key */
         return here;
+    if (!lx->nopen && lx->item != T_AN_EXPR && (lx->last == T_NL || lx->last == '}' || span_known(lx->newline)))
+        here |= ITEM;
     if (lx->item == T_PLAN)
         here |= lx->nbrace ? RULES : HEAD;
     if ((lx->item == T_DEVICE || lx->item == T_CLUSTER) && lx->nbrace)
@@ -304,7 +306,7 @@ void lexer_unexpected(Lexer *lx, Span at, const char **want, int nwant, bool wan
 static bool is_item_word(int token)
 {
     return token == T_MODEL || token == T_BLOCK || token == T_OP || token == T_PLAN || token == T_DEVICE ||
-           token == T_CLUSTER || token == T_INCLUDE;
+           token == T_CLUSTER || token == T_PROFILE || token == T_INCLUDE;
 }
 
 /* An item's first word at the left margin: whatever is open before it was left open. */

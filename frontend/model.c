@@ -24,14 +24,8 @@ static const Node *planned_model(const Node *file)
 
 static const Node *no_model(Elab *e, Span at, const char *name)
 {
-    const char **pool = NULL;
-    uint32_t n = 0;
-    for (uint32_t u = 0; u < e->units->nunit; u++)
-        for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
-            if (e->units->unit[u].root->kid[i]->kind == N_MODEL)
-                PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
     if (name)
-        fail(e, at, "no model named '%s'%s", name, did_you_mean(e, name, pool, n));
+        fail(e, at, "no model named '%s'%s", name, item_near(e, N_MODEL, name));
     else
         fail(e, at, "no model in '%s'", e->units->unit[e->units->nunit - 1].source->path);
     return NULL;

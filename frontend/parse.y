@@ -52,7 +52,7 @@ static void check_whole_axis(Lexer *lx, Span at)
 %token NL "end of line"
 %token NAME "a name" INT "an integer" REAL "a number" QUANTITY "a quantity" STRING "a string" DTYPE "a dtype"
 %token TRUE "true" FALSE "false" NONE "none" AUTO "auto"
-%token MODEL "model" BLOCK "block" OP "op" OWNS "owns" PLAN "plan" DEVICE "device" CLUSTER "cluster" INCLUDE "include"
+%token MODEL "model" BLOCK "block" OP "op" OWNS "owns" PLAN "plan" DEVICE "device" CLUSTER "cluster" PROFILE "profile" INCLUDE "include"
 %token DIM "dim" PARAM "param" LET "let" REQUIRE "require" INPUT "input" WEIGHT "weight" OUTPUT "output"
 %token MINIMIZE "minimize" PRECISION "precision" OPTIMIZER "optimizer" DEFAULTS "defaults" FROZEN "frozen"
 %token REPEAT "repeat" AS "as" IF "if" THEN "then" ELSE "else" RETURN "return" AND "and" OR "or" NOT "not"
@@ -79,7 +79,7 @@ items: %empty                             { $$ = *root = EMPTY(FILE_); }
     | items item                          { $$ = ADD($1, $2); }
     | items NL
     | items error NL                      { yyerrok; } ;
-item: include | model | block | op | plan | device | cluster ;
+item: include | model | block | op | plan | device | cluster | profile ;
 include: "include" STRING NL              { $$ = N(INCLUDE, $2); } ;
 
 /* ---- models ---- */
@@ -283,6 +283,7 @@ mesh_part: NAME                           { $$ = N(MAXIS, $1, ABSENT); }
 /* ---- machines ---- */
 
 device: "device" NAME doc settings        { $$ = N(DEVICE, $2, $3, $4); } ;
+profile: "profile" NAME doc settings      { $$ = N(PROFILE, $2, $3, $4); } ;
 cluster: cluster_body '}'                 { $$ = $1; $$->at = @$; } ;
 cluster_body: "cluster" NAME doc '{'      { $$ = N(CLUSTER, $2, $3); }
     | cluster_body params NL              { $$ = ADD($1, $2); }

@@ -159,3 +159,25 @@ const Node *item_find(const Units *units, NodeKind kind, const char *name)
         }
     return NULL;
 }
+
+const Node *item_chosen(const Units *units, NodeKind kind, const char *name)
+{
+    if (name)
+        return item_find(units, kind, name);
+    for (uint32_t u = units->nunit; u-- > 0;)
+        for (uint32_t i = units->unit[u].root->nkid; i-- > 0;)
+            if (units->unit[u].root->kid[i]->kind == kind)
+                return units->unit[u].root->kid[i];
+    return NULL;
+}
+
+const char *item_near(Elab *e, NodeKind kind, const char *name)
+{
+    const char **pool = NULL;
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < e->units->nunit; u++)
+        for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
+            if (e->units->unit[u].root->kid[i]->kind == kind)
+                PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
+    return did_you_mean(e, name, pool, n);
+}

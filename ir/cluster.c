@@ -9,14 +9,27 @@
 
 /* ---- printing, in the layout of `pplan fmt` ---- */
 
+static int wider(int width, const char *key)
+{
+    int n = (int)strlen(key);
+    return n > width ? n : width;
+}
+
 /* Keys of one device share a column for their '='. */
 static int key_width(const Device *d)
 {
-    size_t w = strlen(d->efficiency.npoint ? "efficiency" : "bandwidth");
-    for (int t = 0; t < DTYPES; t++)
-        if (d->peak[t] > 0 && strlen("peak.") + strlen(dtype_name((DType)t)) > w)
-            w = strlen("peak.") + strlen(dtype_name((DType)t));
-    return (int)w;
+    int w = wider((int)strlen("bandwidth"), d->efficiency.npoint ? "efficiency" : "");
+    w = wider(w, d->memory_efficiency.npoint ? "efficiency.memory" : "");
+    w = wider(w, d->attention_depth > 0 ? "depth.attention" : "");
+    for (uint32_t i = 0; i < d->nof_op; i++) {
+        int n = (int)(strlen("efficiency.") + strlen(op_info[d->of_op[i].op].name));
+        w = n > w ? n : w;
+    }
+    for (int t = 0; t < DTYPES; t++) {
+        int n = (int)(strlen("peak.") + strlen(dtype_name((DType)t)));
+        w = d->peak[t] > 0 && n > w ? n : w;
+    }
+    return w;
 }
 
 static void put_key(FILE *f, int width, const char *key)
@@ -31,20 +44,43 @@ static void put_doc(FILE *f, const char *doc)
     fputs(" {\n", f);
 }
 
-static void put_curve(FILE *f, const Curve *c)
+static void put_curve(FILE *f, int width, const char *key, const Curve *c, QuantityKind at)
 {
+    if (c->npoint == 0)
+        return;
+    put_key(f, width, key);
     fputc('[', f);
     for (uint32_t i = 0; i < c->npoint; i++) {
         fputs(i ? ", [" : "[", f);
         if (c->point[i].at == 0)
             fputc('0', f);
         else
-            quantity_put(f, c->point[i].at, QUANTITY_FLOP);
+            quantity_put(f, c->point[i].at, at);
         fputs(", ", f);
         real_print(f, c->point[i].fraction);
         fputc(']', f);
     }
     fputs("]\n", f);
+}
+
+static void put_curves(FILE *f, int width, const Device *d)
+{
+    put_curve(f, width, "efficiency", &d->efficiency, QUANTITY_FLOP);
+    put_curve(f, width, "efficiency.memory", &d->memory_efficiency, QUANTITY_BYTES);
+    for (uint32_t i = 0; i < d->nof_op; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "efficiency.%s", op_info[d->of_op[i].op].name);
+        put_curve(f, width, key, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
+    }
+}
+
+static void put_real_key(FILE *f, int width, const char *key, double value)
+{
+    if (!(value > 0))
+        return;
+    put_key(f, width, key);
+    real_print(f, value);
+    fputc('\n', f);
 }
 
 static void put_quantity_key(FILE *f, int width, const char *key, double value, QuantityKind kind)
@@ -75,10 +111,11 @@ static void print_device(FILE *f, const Device *d)
             snprintf(key, sizeof key, "peak.%s", dtype_name((DType)t));
             put_quantity_key(f, w, key, d->peak[t], QUANTITY_FLOP_PER_S);
         }
-    if (d->efficiency.npoint) {
-        put_key(f, w, "efficiency");
-        put_curve(f, &d->efficiency);
-    }
+    put_curves(f, w, d);
+    put_real_key(f, w, "sms", (double)d->sms);
+    put_real_key(f, w, "tile", d->tile);
+    put_real_key(f, w, "depth", d->depth);
+    put_real_key(f, w, "depth.attention", d->attention_depth);
     if (d->launch > 0)
         put_quantity_key(f, w, "launch", d->launch, QUANTITY_SECONDS);
     fputs("}\n", f);
@@ -114,6 +151,10 @@ static void print_level(FILE *f, const Level *l, int name_width, int member_widt
     real_print(f, l->efficiency);
     if (l->cores > 0)
         fprintf(f, ", cores = %d", l->cores);
+    if (l->bandwidth > 0) {
+        fputs(", bandwidth = ", f);
+        quantity_put(f, l->bandwidth, QUANTITY_BYTES_PER_S);
+    }
     fputs(" }\n", f);
 }
 
@@ -135,6 +176,14 @@ static void print_levels(FILE *f, const Cluster *c)
     arena_free(scratch);
 }
 
+const Curve *device_curve(const Device *d, OpKind op)
+{
+    for (uint32_t i = 0; i < d->nof_op; i++)
+        if (d->of_op[i].op == op)
+            return &d->of_op[i].curve;
+    return op_computes(op) ? &d->efficiency : &d->memory_efficiency;
+}
+
 void cluster_print(FILE *f, const Cluster *c)
 {
     for (uint32_t i = 0; i < c->ndevice; i++) {
@@ -154,20 +203,35 @@ void cluster_print(FILE *f, const Cluster *c)
 
 /* ---- checking ---- */
 
+static void check_curve(Checker *k, const Device *d, const Curve *c)
+{
+    for (uint32_t i = 0; i < c->npoint; i++) {
+        const CurvePoint *p = &c->point[i];
+        if (!(p->fraction > 0 && p->fraction <= 1) || (i && !(p->at > p[-1].at)))
+            broken(k, "device '%s': point %u of an efficiency (%g, %g) is out of order or range", d->name, i, p->at, p->fraction);
+    }
+}
+
 static void check_device(Checker *k, const Device *d)
 {
+    bool cpu = d->backend == BACKEND_CPU;
     if (d->memory <= 0 || d->reserve < 0 || d->reserve >= d->memory)
         broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory,
                (long long)d->reserve);
     if (!(d->bandwidth > 0) || d->launch < 0)
         broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
-    if ((d->backend == BACKEND_CPU) != (d->threads > 0))
+    if (cpu != (d->threads > 0))
         broken(k, "device '%s' has %d threads", d->name, d->threads);
-    for (uint32_t i = 0; i < d->efficiency.npoint; i++) {
-        const CurvePoint *p = &d->efficiency.point[i];
-        if (!(p->fraction > 0 && p->fraction <= 1) || (i && !(p->at > p[-1].at)))
-            broken(k, "device '%s': point %u of its efficiency (%g, %g) is out of order or range", d->name, i, p->at,
-                   p->fraction);
+    if (d->sms < 0 || (cpu && d->sms) || !(d->tile >= 0 && d->tile <= 1) || (d->tile > 0 && !d->sms) || !(d->depth >= 0) ||
+        !(d->attention_depth >= 0))
+        broken(k, "device '%s' has %lld multiprocessors, a tile of %g and depths of %g and %g", d->name, (long long)d->sms, d->tile, d->depth,
+               d->attention_depth);
+    check_curve(k, d, &d->efficiency);
+    check_curve(k, d, &d->memory_efficiency);
+    for (uint32_t i = 0; i < d->nof_op; i++) {
+        check_curve(k, d, &d->of_op[i].curve);
+        if (d->of_op[i].op >= OP_KINDS || (i && d->of_op[i].op <= d->of_op[i - 1].op))
+            broken(k, "device '%s': curve %u is of no op, or out of order", d->name, i);
     }
 }
 
@@ -194,9 +258,9 @@ int cluster_check(const Cluster *c, FILE *err)
         check_device(&k, &c->device[i]);
     for (uint32_t i = 0; i < c->nlevel; i++) {
         const Level *l = &c->level[i];
-        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0)
-            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s and %d cores", l->name, l->link,
-                   l->efficiency, l->latency, l->cores);
+        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0 || l->bandwidth < 0)
+            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s, %d cores and a bandwidth of %g bytes/s", l->name, l->link,
+                   l->efficiency, l->latency, l->cores, l->bandwidth);
     }
     int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
     if (devices < 1 || devices != (int64_t)c->ndevices)

@@ -7,12 +7,17 @@
 
 #include "base/diag.h"
 #include "ir/dtype.h"
+#include "ir/ops.h"
 
 typedef enum Backend { BACKEND_CPU, BACKEND_CUDA } Backend;
 
-/* Fraction of peak at a problem size; interpolated on the logarithm of `at`. */
+/* Fraction of a rate that is reached at a problem size: FLOP of ops that are bound by
+ * the peak (op_computes()), bytes of those bound by memory.  Interpolated on the logarithm
+ * of `at`, from a first point at 0 on `at` itself; constant beyond both ends. */
 typedef struct CurvePoint { double at, fraction; } CurvePoint;
 typedef struct Curve { CurvePoint *point; uint32_t npoint; } Curve;
+
+typedef struct OpCurve { OpKind op; Curve curve; } OpCurve;
 
 typedef struct Device {
     const char *name, *doc;
@@ -20,7 +25,13 @@ typedef struct Device {
     int64_t memory, reserve;          /* bytes; reserve: context, libraries, heap */
     double  bandwidth;                /* bytes/s of device memory */
     double  peak[DTYPES];             /* FLOP/s of matmuls; 0: the device cannot compute in it */
-    Curve   efficiency;               /* matmul FLOP -> fraction of peak */
+    Curve   efficiency;               /* of matmuls, and of ops bound by the peak without a curve of their own */
+    Curve   memory_efficiency;        /* of `bandwidth`, of ops bound by memory without one */
+    OpCurve *of_op; uint32_t nof_op;  /* in the order of ops.def, each op once */
+    int64_t sms;                      /* cuda: multiprocessors, among which tiles of a matmul are dealt out; 0: tiles are not counted */
+    double  tile;                     /* cuda: speed of a matmul's 128x128 tile against the 256x128 one, 0..1; smaller ones lose as much again */
+    double  depth;                    /* elements summed at which a matmul reaches half of its speed */
+    double  attention_depth;          /* key positions at which attention does */
     double  launch;                   /* seconds to start one kernel */
     int     threads;                  /* cpu: threads per rank; 0 for cuda */
     Span    at;
@@ -39,6 +50,7 @@ typedef struct Level {
     double   efficiency;              /* fraction of `link` that collectives reach */
     Topology topology;
     int      cores;                   /* processors its devices share; 0: each its own */
+    double   bandwidth;               /* bytes/s of memory its devices share; 0: each its own */
     Span     at;
 } Level;
 
@@ -53,6 +65,9 @@ typedef struct Cluster {
     const char *text;                                /* the device and cluster items, `fmt` form, params applied */
     Span        at;
 } Cluster;
+
+/* The curve of an op, or the one that stands for its kind; it may have no points. */
+const Curve *device_curve(const Device *, OpKind);
 
 void cluster_print(FILE *, const Cluster *);         /* the language's own form; reads back through frontend */
 int  cluster_check(const Cluster *, FILE *err);

@@ -51,6 +51,11 @@ static struct {
     char           names[POOL_BYTES];
 } table = {.once = PTHREAD_ONCE_INIT};
 
+bool op_computes(OpKind k)
+{
+    return op_info[k].flags & OPF_MATMUL || k == OP_attention_grad;     /* whose FLOPs no MFU counts as they are */
+}
+
 OpKind op_find(const char *name)
 {
     int k = 0;

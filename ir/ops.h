@@ -67,6 +67,9 @@ typedef struct OpInfo {
 
 extern const OpInfo op_info[OP_KINDS];
 
+/* Whether large ones are bound by the peak of arithmetic, not by memory. */
+bool op_computes(OpKind);
+
 /* The kind called `name`, or OP_KINDS. */
 OpKind op_find(const char *name);
 /* The signature of a kind; read once per process, from the table (our bug if it

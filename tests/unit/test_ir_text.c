@@ -3,6 +3,7 @@
 #include "tests/unit/lowering.h"
 
 #include "ir/place.h"
+#include "ir/profile.h"
 #include "ir/quantity.h"
 
 /* ---- streams in memory ---- */
@@ -290,6 +291,61 @@ static void a_cluster_prints_in_the_language(void **state)
     assert_int_equal(cluster_check(&c, stderr), 0);
 }
 
+static void curves_of_ops_print_in_the_language(void **state)
+{
+    (void)state;
+    static CurvePoint one[] = {{0, 0.8}}, bytes[] = {{1e6, 0.3}, {1e8, 0.9}};
+    static OpCurve ops[] = {{OP_linear, {one, 1}}, {OP_gelu, {bytes, 2}}};
+    Cluster c = laptop();
+    Device d = *c.device;
+    d.backend = BACKEND_CUDA;
+    d.threads = 0;
+    d.memory_efficiency = (Curve){bytes, 2};
+    d.of_op = ops;
+    d.nof_op = 2;
+    d.sms = 108;
+    d.tile = 0.9;
+    d.depth = 256;
+    d.attention_depth = 512;
+    c.device = &d;
+    c.level[0].bandwidth = 20e9;
+    char text[2048];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    cluster_print(f, &c);
+    fclose(f);
+    c.level[0].bandwidth = 0;
+    assert_non_null(strstr(text, "  efficiency        = [[0, 0.2], [1 GFLOP, 0.85]]\n  efficiency.memory = [[1 MB, 0.3], [100 MB, 0.9]]\n"
+                                 "  efficiency.linear = [[0, 0.8]]\n  efficiency.gelu   = [[1 MB, 0.3], [100 MB, 0.9]]\n"
+                                 "  sms               = 108\n  tile              = 0.9\n  depth             = 256\n  depth.attention   = 512\n"));
+    assert_non_null(strstr(text, "cores = 2, bandwidth = 20 GB/s }"));
+    assert_int_equal(cluster_check(&c, stderr), 0);
+    assert_ptr_equal(device_curve(&d, OP_gelu), &ops[1].curve);
+    assert_ptr_equal(device_curve(&d, OP_add), &d.memory_efficiency);
+    assert_ptr_equal(device_curve(&d, OP_attention_grad), &d.efficiency);
+}
+
+static void a_profile_prints_in_the_language(void **state)
+{
+    (void)state;
+    Keep keep[] = {{OP_gelu, 2}, {OP_softmax, 0}};
+    Profile p = {.name = "eager", .doc = "a runtime", .overlap = {[OVERLAP_gradient] = true}, .slow_compute = 1.1, .slow_link = 1, .step = 0.01,
+                 .issue = 7e-6, .keep = keep, .nkeep = 1, .pad = 1.05, .reserve = 1000000000};
+    char text[1024];
+    FILE *f = fmemopen(text, sizeof text, "w"), *err = fopen("/dev/null", "w");
+    profile_print(f, &p);
+    fclose(f);
+    assert_string_equal(text,
+        "profile eager \"a runtime\" {\n  overlap.collective = false\n  overlap.gradient   = true\n  overlap.send       = false\n"
+        "  overlap.recv       = false\n  slowdown.compute   = 1.1\n  slowdown.link      = 1\n  step               = 10 ms\n"
+        "  issue              = 7 us\n  keeps.gelu         = 2\n  pad                = 1.05\n  reserve            = 1 GB\n}\n");
+    assert_int_equal(profile_check(&p, stderr), 0);
+    p.nkeep = 2;                                     /* softmax stands before gelu */
+    assert_int_equal(profile_check(&p, err), 1);
+    p.slow_link = 0.5;
+    assert_int_equal(profile_check(&p, err), 2);
+    fclose(err);
+}
+
 static void a_broken_cluster_is_found(void **state)
 {
     (void)state;
@@ -435,6 +491,8 @@ int main(void)
         cmocka_unit_test(damaged_dumps_are_refused_or_sound),
         cmocka_unit_test(quantities_are_short_and_exact),
         cmocka_unit_test(a_cluster_prints_in_the_language),
+        cmocka_unit_test(curves_of_ops_print_in_the_language),
+        cmocka_unit_test(a_profile_prints_in_the_language),
         cmocka_unit_test(a_broken_cluster_is_found),
         cmocka_unit_test(a_plan_prints_its_rules),
         cmocka_unit_test(a_plan_prints_what_it_carries),

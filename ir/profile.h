@@ -1,0 +1,48 @@
+#ifndef IR_PROFILE_H
+#define IR_PROFILE_H
+/* Profile: how a runtime executes a program, as far as time and memory depend on it: what
+ * it overlaps, adds, keeps and pads.  A few constants, never code.  Made by the frontend
+ * from a .pprofile, read by the simulator and by what shows memory; the profile
+ * `prun` describes our own runtime, whose memory is the map of the program itself. */
+#include <stdio.h>
+
+#include "base/diag.h"
+#include "ir/ops.h"
+
+/* What runs beside compute on a device that has streams; with `false` compute waits for it. */
+#define OVERLAP_LIST(X)                                                                 \
+    X(collective)                     /* conversions between placements, where not waited for */ \
+    X(gradient)                       /* sums of gradients, while backward goes on */    \
+    X(send) X(recv)                   /* messages between stages */
+typedef enum OverlapKind {
+#define X(name) OVERLAP_##name,
+    OVERLAP_LIST(X)
+#undef X
+    OVERLAPS
+} OverlapKind;
+
+/* Bytes an op's result costs in backward, in parts of its own bytes, in place of what prun keeps of it. */
+typedef struct Keep { OpKind op; double part; } Keep;
+
+typedef struct Profile {
+    Arena      *arena;
+    const char *name, *doc;
+    bool        overlap[OVERLAPS];
+    double      slow_compute;         /* 1 or more: compute takes this times longer while communication runs beside it */
+    double      slow_link;            /* likewise communication while compute runs */
+    double      step;                 /* seconds a step takes beyond its instructions: loading, logging, the host */
+    double      issue;                /* seconds: no instruction takes less, as the host issues one after another */
+    Keep       *keep; uint32_t nkeep; /* in the order of ops.def, each op once */
+    double      pad;                  /* 1 or more: memory taken for a byte that is not a state: fragments of an allocator */
+    int64_t     reserve;              /* bytes of a device the runtime needs beyond the device's own reserve */
+    Span        at;
+} Profile;
+
+const char *overlap_name(OverlapKind);
+/* What is kept of an op's result in backward, or NULL: what prun keeps. */
+const Keep *profile_keep(const Profile *, OpKind);
+
+void profile_print(FILE *, const Profile *);         /* the language's own form; reads back through frontend */
+int  profile_check(const Profile *, FILE *err);
+
+#endif
