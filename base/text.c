@@ -77,6 +77,19 @@ const char *text_bytes(Arena *a, int64_t bytes)
     return text_si(a, (double)bytes, "B");
 }
 
+const char *text_ns(Arena *a, int64_t ns)
+{
+    static const char *const unit[] = {"ns", "us", "ms", "s"};
+    double value = (double)ns;
+    size_t u = 0;
+    while (fabs(value) >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
+        value /= 1000;
+        u++;
+    }
+    int decimals = u == 0 ? 0 : fabs(value) < 9.995 ? 2 : fabs(value) < 99.95 ? 1 : 0;
+    return arena_printf(a, "%.*f %s", decimals, value, unit[u]);
+}
+
 const char *text_divisors(Arena *a, int64_t n)
 {
     Text t = text_new(a);

@@ -22,6 +22,7 @@ void text_puts(Text *, const char *s, size_t n);
 const char *text_count(Arena *, int64_t n);
 /* "1.51 GB": decimal units, three significant digits, as network and disk sizes are quoted. */
 const char *text_bytes(Arena *, int64_t bytes);
+const char *text_ns(Arena *, int64_t ns);              /* "950 ns", "4.00 us", "30.5 ms", "12.3 s" */
 /* "191.6 GFLOP": decimal units; `unit` is appended to the prefix. */
 const char *text_si(Arena *, double value, const char *unit);
 

@@ -58,7 +58,12 @@ static Status check_output(const Loaded *l, const char *path)
     return file_uses_check(&uses);
 }
 
-static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const char *path)
+static Simulation simulated(Loaded *l, const Plan *plan, const Programs *programs)
+{
+    return simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
+}
+
+static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const Simulation *sim, const char *path)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -66,7 +71,7 @@ static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const ch
     if (!f)
         return cannot_write(path);
     plan_print(f, plan, l->graph);
-    show_predictions(f, l->ir, l->graph, p);
+    show_predictions(f, l->ir, l->graph, p, l->profile, sim);
     Writer w;
     Status s = fclose(f) == 0 ? writer_open(l->ir, &w, path) : cannot_write(path);
     if (s == OK) {
@@ -88,12 +93,13 @@ static Status do_plan(Loaded *l, const Args *args)
         TRY(check_output(l, out));
     TRY(load_plan(l, false, &plan, &programs));
     const Program *program = programs.rank[programs.fullest];
+    Simulation sim = simulated(l, plan, &programs);
     if (out)
-        TRY(write_plan(l, plan, program, out));
+        TRY(write_plan(l, plan, program, &sim, out));
     if (out && strcmp(out, "-") == 0)
         return OK;
     Report *r = report_new(l->ir);
-    show_plan(r, l->graph, l->cluster, plan, &programs);
+    show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
     show_memory(r, program);
     return finish(r, args);
 }
@@ -111,6 +117,16 @@ static void show_legality(Report *r, const Graph *g, const Plan *plan, const Pro
     table_fact(r, t, "legal", CELL_NUMBER(1));
 }
 
+/* What bounds the stage that computes longest. */
+static void show_busiest(Report *r, const Plan *plan, const Programs *programs, const Simulation *sim)
+{
+    uint32_t busiest = 0;
+    for (uint32_t i = 1; i < sim->nstage; i++)
+        if (sim->stage[i].bubble < sim->stage[busiest].bubble)
+            busiest = i;
+    show_bounds(r, programs->rank[busiest * (plan->ndevices / sim->nstage)], sim, busiest);
+}
+
 static Status do_estimate(Loaded *l, const Args *args)
 {
     Plan *plan;
@@ -118,10 +134,14 @@ static Status do_estimate(Loaded *l, const Args *args)
     Layout layout;
     TRY(load_plan(l, false, &plan, &programs));
     TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
+    Simulation sim = simulated(l, plan, &programs);
     Report *r = report_new(l->ir);
-    show_plan(r, l->graph, l->cluster, plan, &programs);
+    show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
     show_legality(r, l->graph, plan, &programs);
     show_ranks(r, l->cluster, plan, &programs);
+    show_times(r, &sim);
+    if (has_value(l->graph->loss))
+        show_busiest(r, plan, &programs, &sim);
     if (plan->ndevices > 1) {
         if (layout.grid.n > 0)
             show_splits(r, &layout);
@@ -224,7 +244,9 @@ static Status dump_tables(Loaded *l, const Args *args, OptionId what, const Plan
 {
     Report *r = report_new(l->ir);
     if (what == OPT_timeline) {
-        show_timeline(r, p);
+        Simulation sim = simulated(l, plan, programs);
+        const StageTimes *of = &sim.stage[p->rank / (plan->ndevices / sim.nstage)];
+        show_timeline(r, p, of, simulate_instructions(l->ir, l->cluster, plan, l->profile, p, of));
         return finish(r, args);
     }
     if (programs->n > 1)

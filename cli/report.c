@@ -162,6 +162,7 @@ static const char *cell_text(Arena *a, const Cell *c, Show show)
     case SHOW_COUNT:  return text_count(a, (int64_t)c->number);
     case SHOW_BYTES:  return text_bytes(a, (int64_t)c->number);
     case SHOW_FLOPS:  return text_si(a, c->number, "FLOP");
+    case SHOW_NS:     return text_ns(a, (int64_t)c->number);
     case SHOW_RATIO:  return arena_printf(a, "%.2f", c->number);
     case SHOW_OFFSET: return arena_printf(a, "%lld", (long long)c->number);
     case SHOW_TEXT:   break;

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 
-typedef enum Show { SHOW_TEXT, SHOW_COUNT, SHOW_BYTES, SHOW_FLOPS, SHOW_RATIO, SHOW_OFFSET } Show;
+typedef enum Show { SHOW_TEXT, SHOW_COUNT, SHOW_BYTES, SHOW_FLOPS, SHOW_NS, SHOW_RATIO, SHOW_OFFSET } Show;
 
 typedef struct Column { const char *key, *head; Show show; } Column;      /* key: the JSON name */
 typedef struct Cell { const char *text; double number; } Cell;

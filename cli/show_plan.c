@@ -77,7 +77,17 @@ static const char *micro_text(Arena *a, const Plan *plan, const Program *p)
                         plan->why_microbatches);
 }
 
-void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, const Programs *programs)
+/* Where a runtime needs other memory than the map, so much on the fullest rank. */
+static void show_profile_memory(const Report *r, Table *t, const Program *p, const Profile *profile)
+{
+    int64_t bytes = profile_bytes(p, profile), left = p->memory - p->reserve - bytes;
+    table_fact(r, t, "profile_bytes", CELL_NUMBER(bytes));
+    if (bytes != program_map_bytes(p))
+        table_line(r, t, arena_printf(r->arena, "under %s", profile->name), arena_printf(r->arena, "%s, %s %s", text_bytes(r->arena, bytes),
+                   text_bytes(r->arena, left < 0 ? -left : left), left < 0 ? "too much" : "left"));
+}
+
+void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, const Programs *programs, const Profile *profile, const Simulation *sim)
 {
     const Program *p = programs->rank[programs->fullest];
     Table *t = report_lines(r, "plan");
@@ -91,7 +101,8 @@ void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, c
     show_flops(r, t, g);
     table_line(r, t, "memory", arena_printf(a, "%s of %s less %s reserved%s", text_bytes(a, program_map_bytes(p)), text_bytes(a, p->memory),
                text_bytes(a, p->reserve), p->nranks > 1 ? arena_printf(a, ", on rank %u, the fullest", p->rank) : ""));
-    table_line(r, t, "time", "not predicted in this version");
+    show_profile_memory(r, t, p, profile);
+    show_step(r, t, g, profile, sim);
 }
 
 /* ---- memory ---- */
@@ -141,8 +152,10 @@ void show_ledger(Report *r, const Program *p)
     }
 }
 
-void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p)
+void show_predictions(FILE *f, Arena *a, const Graph *g, const Program *p, const Profile *profile, const Simulation *sim)
 {
+    fprintf(f, "\n# time under profile %s: %s a step; %.1f %% of the peak (mfu), %.1f %% (mfu-causal), %.1f %% (hfu)\n", profile->name,
+            text_ns(a, sim->ns), sim->mfu * 100, sim->mfu_causal * 100, sim->hfu * 100);
     fprintf(f, p->nranks > 1 ? "\n# memory of rank %u, the fullest, bytes\n" : "\n# memory, bytes\n", p->rank);
     int64_t by_class[CLASSES] = {0};
     for (uint32_t i = 0; i < p->nbuffer; i++)
@@ -194,68 +207,4 @@ void show_ranks(Report *r, const Cluster *cl, const Plan *plan, const Programs *
         row[BEFORE + CLASSES + 1] = CELL_NUMBER(-program_excess(p));
         table_row(r, t, row);
     }
-}
-
-/* ---- the order of a step ---- */
-
-static const char *proc_text(ProcKind kind)
-{
-    static const char *const text[] = {
-#define X(name) #name,
-        PROC_LIST(X)
-#undef X
-    };
-    return text[kind];
-}
-
-/* Those it communicates with, the rank itself included. */
-static const char *group_text(Arena *a, const Program *p, const Instr *in)
-{
-    if (!(op_info[in->op].flags & OPF_COMM))
-        return "";
-    Text t = text_new(a);
-    const RankGroup *g = &p->group[in->group];
-    for (uint32_t i = 0; i < g->n; i++)
-        text_add(&t, "%s%u", i ? ", " : "", g->rank[i]);
-    return t.s;
-}
-
-static void show_calls(Report *r, const Program *p)
-{
-    static const Column columns[] = {{"call", "call", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"micro", "micro-batch", SHOW_OFFSET},
-                                     {"slot", "slot", SHOW_OFFSET}, {"first", "from", SHOW_OFFSET}, {"end", "before", SHOW_OFFSET}};
-    Table *t = report_table(r, "calls", columns, 6);
-    for (uint32_t i = 0; i < p->ncall; i++) {
-        const Proc *proc = &p->proc[p->call[i].proc];
-        Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(proc->kind)), CELL_NUMBER(p->call[i].micro), CELL_NUMBER(p->call[i].slot),
-                      CELL_NUMBER(proc->first), CELL_NUMBER(proc->end)};
-        table_row(r, t, row);
-    }
-}
-
-/* What instruction i waits for, from wait *next on: "12, latest 40". */
-static const char *waits_text(Arena *a, const Program *p, uint32_t i, uint32_t *next)
-{
-    Text t = text_new(a);
-    for (; *next < p->nwait && p->wait[*next].instr == i; ++*next)
-        text_add(&t, "%s%s%u", t.n ? ", " : "", p->wait[*next].same_slot ? "" : "latest ", p->wait[*next].on);
-    return t.s;
-}
-
-void show_timeline(Report *r, const Program *p)
-{
-    static const Column columns[] = {{"instruction", "instruction", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"when", "when", SHOW_TEXT},
-                                     {"op", "op", SHOW_TEXT}, {"path", "of", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS}, {"bytes", "bytes", SHOW_BYTES},
-                                     {"stream", "stream", SHOW_TEXT}, {"waits", "waits for", SHOW_TEXT}, {"ranks", "ranks", SHOW_TEXT}};
-    uint32_t wait = 0;
-    show_calls(r, p);
-    Table *t = report_table(r, "instructions", columns, sizeof columns / sizeof *columns);
-    for (uint32_t k = 0; k < p->nproc; k++)
-        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
-            const Instr *in = &p->instr[i];
-            Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(p->proc[k].kind)), CELL_TEXT(in->when == WHEN_LAST ? "last" : ""),
-                          CELL_TEXT(op_info[in->op].name), CELL_TEXT(in->path), CELL_NUMBER(in->flops), CELL_NUMBER(in->bytes),
-                          CELL_TEXT(stream_name(in->stream)), CELL_TEXT(waits_text(r->arena, p, i, &wait)), CELL_TEXT(group_text(r->arena, p, in))};
-            table_row(r, t, row);
-        }
 }

@@ -1,0 +1,39 @@
+/* Keeps: what a plan's memory is under a runtime that keeps other values for backward
+ * than prun does, or does not map exactly what it needs. */
+#include "codegen/simulate.h"
+
+static int64_t slots_of(const Program *p)
+{
+    int64_t n = 1;
+    for (uint32_t c = 0; c < p->ncall; c++)
+        n = p->call[c].slot >= n ? p->call[c].slot + 1 : n;
+    return n;
+}
+
+/* Bytes kept beyond ours; each buffer counts once. */
+static int64_t kept_beyond(const Program *p, const Profile *profile)
+{
+    int64_t extra = 0, slots = slots_of(p);
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end && p->proc[k].kind == PROC_forward; i++) {
+            const Instr *in = &p->instr[i];
+            const Keep *keep = profile_keep(profile, in->op);
+            if (!keep || in->nout == 0 || !has_tensor(in->out[0]))
+                continue;
+            const Tensor *t = &p->tensor[in->out[0].i];
+            const Buffer *b = &p->buffer[t->buffer.i];
+            int64_t ours = b->cls == CLASS_saved ? tensor_bytes(t) * b->slots : 0;
+            extra += (int64_t)((double)tensor_bytes(t) * (double)slots * keep->part) - ours;
+        }
+    return extra;
+}
+
+int64_t profile_bytes(const Program *p, const Profile *profile)
+{
+    int64_t states = 0, all = program_map_bytes(p);
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        if (p->buffer[i].cls <= CLASS_moments)
+            states += p->buffer[i].bytes * p->buffer[i].slots;
+    int64_t others = all - states + kept_beyond(p, profile);
+    return states + (int64_t)((double)(others > 0 ? others : 0) * profile->pad + 0.5) + profile->reserve;
+}

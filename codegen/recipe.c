@@ -1,0 +1,360 @@
+/* Recipes: a procedure as nodes.  The full one has a node for every run of instructions
+ * that nothing waits within; the short one of a call that is repeated joins what happens
+ * between two messages, as long as it takes when the call runs alone. */
+#include "codegen/events.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOTHING = UINT32_MAX };
+
+/* ---- instructions ---- */
+
+static uint32_t queue_of(const Making *m, const Instr *in)
+{
+    static const OverlapKind kind[STREAMS] = {[STREAM_collective] = OVERLAP_collective, [STREAM_gradient] = OVERLAP_gradient,
+                                              [STREAM_send] = OVERLAP_send, [STREAM_recv] = OVERLAP_recv};
+    bool own = in->stream != STREAM_compute && m->streams && m->profile->overlap[kind[in->stream]];
+    return own ? in->stream : 0;
+}
+
+static bool is_message(const Instr *in)
+{
+    return in->op == OP_send || in->op == OP_recv;
+}
+
+static uint32_t stage_ranks(const Making *m)
+{
+    return m->plan->ndevices / (uint32_t)m->plan->mesh[AXIS_pp];
+}
+
+static NodeKind kind_of(const Making *m, const Instr *in)
+{
+    if (!(op_info[in->op].flags & OPF_COMM))
+        return NODE_RUN;
+    if (is_message(in))
+        return in->op == OP_send ? NODE_SEND : NODE_RECV;
+    const RankGroup *g = &m->p->group[in->group];
+    for (uint32_t i = 1; i < g->n; i++)
+        if (g->rank[i] / stage_ranks(m) != g->rank[0] / stage_ranks(m))
+            return NODE_MEETING;
+    return NODE_COLLECTIVE;
+}
+
+/* The outermost mesh axis on which ranks of a group differ. */
+static MeshAxis axis_of(const Making *m, const RankGroup *g)
+{
+    uint32_t each = m->plan->ndevices;
+    for (int x = 0; x < MESH_AXES; x++) {
+        each /= (uint32_t)m->plan->mesh[x];
+        for (uint32_t i = 1; i < g->n; i++)
+            if (g->rank[i] / each != g->rank[0] / each)
+                return (MeshAxis)x;
+    }
+    return AXIS_tp;
+}
+
+/* ---- channels and meetings ---- */
+
+static uint32_t channel_of(Making *m, const Instr *in)
+{
+    Events *e = m->events;
+    const RankGroup *g = &m->p->group[in->group];
+    uint32_t from = g->rank[0] / stage_ranks(m), to = g->rank[1] / stage_ranks(m), i = 0;
+    while (i < e->nchannel && (e->channel[i].from != from || e->channel[i].to != to))
+        i++;
+    if (i == e->nchannel)
+        PUSH(m->arena, e->channel, e->nchannel, ((Channel){.from = from, .to = to}));
+    if (in->op == OP_send)
+        e->channel[i].posts = queue_of(m, in) == 0;
+    return i;
+}
+
+static bool same_group(const RankGroup *a, const RankGroup *b)
+{
+    return a->n == b->n && memcmp(a->rank, b->rank, a->n * sizeof *a->rank) == 0;
+}
+
+static uint32_t meeting_of(Making *m, const Instr *in)
+{
+    Events *e = m->events;
+    const RankGroup *g = &m->p->group[in->group];
+    uint32_t i = 0;
+    while (i < e->nmeeting && !same_group(e->meeting[i].group, g))
+        i++;
+    if (i < e->nmeeting)
+        return i;
+    Meeting new = {.group = g};
+    for (uint32_t k = 0; k < g->n; k++)
+        if (new.nlane == 0 || new.lane[new.nlane - 1] != g->rank[k] / stage_ranks(m))
+            PUSH(m->arena, new.lane, new.nlane, g->rank[k] / stage_ranks(m));
+    new.queue = NEWN(m->arena, uint32_t, new.nlane);
+    PUSH(m->arena, e->meeting, e->nmeeting, new);
+    return i;
+}
+
+/* ---- the full recipe ---- */
+
+Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan, const Profile *profile, bool streams, Events *e, uint32_t lane)
+{
+    Making m = {.arena = a, .p = p, .cost = cost, .plan = plan, .profile = profile, .streams = streams, .events = e, .lane = lane};
+    m.proc_of = NEWN(a, uint32_t, p->ninstr + 1);
+    m.recorded = NEWN(a, bool, p->ninstr + 1);
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++)
+            m.proc_of[i] = k;
+    for (uint32_t w = 0; w < p->nwait; w++)
+        m.recorded[p->wait[w].on] |= queue_of(&m, &p->instr[p->wait[w].instr]) != queue_of(&m, &p->instr[p->wait[w].on]);
+    return m;
+}
+
+static Recipe *recipe_new(const Making *m, uint32_t proc)
+{
+    Recipe *r = NEW(m->arena, Recipe);
+    const Proc *p = &m->p->proc[proc];
+    r->proc = proc;
+    r->node_of = NEWN(m->arena, uint32_t, p->end - p->first + 1);
+    memset(r->node_of, 0xFF, (p->end - p->first) * sizeof *r->node_of);
+    return r;
+}
+
+static uint32_t add_node(const Making *m, Recipe *r, Node n)
+{
+    PUSH(m->arena, r->in_queue[n.queue], r->nin_queue[n.queue], r->nnode);
+    PUSH(m->arena, r->node, r->nnode, n);
+    if (n.kind == NODE_SEND && n.queue == 0)
+        PUSH(m->arena, r->posts, r->nposts, n.link);
+    return r->nnode - 1;
+}
+
+static Node node_new(Making *m, uint32_t i)
+{
+    const Instr *in = &m->p->instr[i];
+    Node n = {.kind = kind_of(m, in), .queue = queue_of(m, in), .first = i, .end = i};
+    if (n.kind != NODE_RUN)
+        n.axis = axis_of(m, &m->p->group[in->group]);
+    if (is_message(in))
+        n.link = channel_of(m, in);
+    if (n.kind == NODE_MEETING)
+        n.link = meeting_of(m, in);
+    return n;
+}
+
+/* The waits of instruction i for other queues; `at`: where those from i on begin. */
+static void add_waits(const Making *m, Node *n, uint32_t i, uint32_t *at)
+{
+    const Program *p = m->p;
+    for (; *at < p->nwait && p->wait[*at].instr <= i; ++*at) {
+        const Wait *w = &p->wait[*at];
+        if (w->instr == i && queue_of(m, &p->instr[w->on]) != n->queue)
+            PUSH(m->arena, n->wait, n->nwait, ((NodeWait){w->instr, w->on, w->same_slot}));
+    }
+}
+
+/* Whether an instruction that waits for nothing goes into the node before it in its queue. */
+static bool continues(const Making *m, const Recipe *r, const Node *n)
+{
+    uint32_t before = r->nin_queue[n->queue];
+    if (before == 0 || n->kind != NODE_RUN || n->nwait > 0)
+        return false;
+    const Node *last = &r->node[r->in_queue[n->queue][before - 1]];
+    return last->kind == NODE_RUN && last->end == n->first && !m->recorded[last->end - 1];
+}
+
+Recipe *recipe_full(Making *m, const Call *call)
+{
+    const Proc *proc = &m->p->proc[call->proc];
+    Recipe *r = recipe_new(m, call->proc);
+    uint32_t at = 0;
+    for (uint32_t i = proc->first; i < proc->end; i++) {
+        if (!instr_runs(&m->p->instr[i], m->p, call))
+            continue;
+        Node new = node_new(m, i);
+        add_waits(m, &new, i, &at);
+        uint32_t k = continues(m, r, &new) ? r->in_queue[new.queue][r->nin_queue[new.queue] - 1] : add_node(m, r, new);
+        Node *n = &r->node[k];
+        n->end = i + 1;
+        n->ns += m->cost[i].ns;
+        n->spent.ns[m->cost[i].cls] += n->kind == NODE_RUN ? m->cost[i].ns : 0;
+        r->node_of[i - proc->first] = k;
+    }
+    return r;
+}
+
+/* ---- a call alone ---- */
+
+void recipe_alone(Making *m, Recipe *r, int64_t *start, int64_t *end, Lane *out)
+{
+    Program one = *m->p;
+    Call call = {.proc = r->proc};
+    uint32_t base = 0;
+    uint32_t *none = NEWN(m->arena, uint32_t, one.nproc);
+    memset(none, 0xFF, one.nproc * sizeof *none);
+    one.call = &call;
+    one.ncall = 1;
+    *out = (Lane){.p = &one, .cost = m->cost, .recipe = &r, .base = &base, .done = end, .begun = start, .latest = none, .latest_slot = none,
+                  .proc_of = m->proc_of, .time = NEW(m->arena, CallTime), .domain = NOTHING};
+    memset(end, 0xFF, r->nnode * sizeof *end);
+    Events e = {.arena = m->arena, .lane = out, .nlane = 1, .slow_compute = m->profile->slow_compute, .slow_link = m->profile->slow_link, .alone = true};
+    events_run(&e);
+    out->p = m->p;
+}
+
+/* ---- the short recipe ---- */
+
+/* What takes part in more than this call, or goes on beside it: not to be joined. */
+static bool is_outside(const Making *m, uint32_t i)
+{
+    const Instr *in = &m->p->instr[i];
+    uint32_t q = queue_of(m, in);
+    NodeKind k = kind_of(m, in);
+    return (q != 0 && q != STREAM_collective) || (k != NODE_RUN && k != NODE_COLLECTIVE);
+}
+
+typedef struct Cutting {
+    Making       *m;
+    const Recipe *full;
+    Recipe       *r;
+    int64_t      *start, *end;        /* per node of the full recipe */
+    int64_t      *cut; uint32_t ncut; /* times, ascending, each once, from 0 to the whole */
+    uint32_t     *piece;              /* per piece between two cuts: its node; NOTHING while it has none */
+    Lane          alone;
+} Cutting;
+
+static void add_cut(Cutting *c, int64_t at)
+{
+    uint32_t i = 0;
+    while (i < c->ncut && c->cut[i] < at)
+        i++;
+    if (i < c->ncut && c->cut[i] == at)
+        return;
+    PUSH(c->m->arena, c->cut, c->ncut, at);
+    for (uint32_t k = c->ncut - 1; k > i; k--)
+        c->cut[k] = c->cut[k - 1];
+    c->cut[i] = at;
+}
+
+static bool waits_outside(const Cutting *c, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nwait; i++)
+        if (is_outside(c->m, n->wait[i].on))
+            return true;
+    return false;
+}
+
+static bool awaited_outside(const Cutting *c, const Node *n)
+{
+    const Program *p = c->m->p;
+    for (uint32_t w = 0; w < p->nwait && c->m->recorded[n->end - 1]; w++)
+        if (p->wait[w].on == n->end - 1 && is_outside(c->m, p->wait[w].instr))
+            return true;
+    return false;
+}
+
+static void find_cuts(Cutting *c)
+{
+    int64_t whole = 0;
+    for (uint32_t i = 0; i < c->full->nnode; i++) {
+        const Node *n = &c->full->node[i];
+        bool outside = is_outside(c->m, n->first);
+        if (!outside || n->queue == 0)
+            whole = c->end[i] > whole ? c->end[i] : whole;
+        if (outside ? n->queue == 0 : waits_outside(c, n))
+            add_cut(c, c->start[i]);
+        if (!outside && awaited_outside(c, n))
+            add_cut(c, c->end[i]);
+    }
+    add_cut(c, 0);
+    add_cut(c, whole);
+}
+
+/* Part k of a time that is cut with the whole: what is left over of rounding goes to the largest. */
+static Spent part_of(const Spent *all, int64_t from, int64_t to, int64_t whole)
+{
+    Spent s = {0};
+    int64_t left = to - from, *largest = &s.ns[0];
+    for (int i = 0; i < SPENT_PARTS; i++) {
+        s.ns[i] = (int64_t)((double)all->ns[i] * ((double)(to - from) / (double)whole));
+        left -= s.ns[i];
+        largest = s.ns[i] > *largest ? &s.ns[i] : largest;
+    }
+    *largest += left;
+    return s;
+}
+
+/* The piece from cut k to the next as a node. */
+static void add_piece(Cutting *c, uint32_t k)
+{
+    int64_t whole = c->cut[c->ncut - 1], to = k + 1 < c->ncut ? c->cut[k + 1] : whole;
+    const Proc *proc = &c->m->p->proc[c->r->proc];
+    Node n = {.kind = NODE_RUN, .first = proc->first, .end = proc->end, .ns = to - c->cut[k]};
+    if (whole > 0)
+        n.spent = part_of(&c->alone.spent, c->cut[k], to, whole);
+    for (uint32_t i = 0; i < c->full->nnode; i++) {
+        const Node *of = &c->full->node[i];
+        for (uint32_t w = 0; w < of->nwait && c->start[i] == c->cut[k] && !is_outside(c->m, of->first); w++)
+            if (is_outside(c->m, of->wait[w].on))
+                PUSH(c->m->arena, n.wait, n.nwait, of->wait[w]);
+    }
+    if (n.ns > 0 || n.nwait > 0)
+        c->piece[k] = add_node(c->m, c->r, n);
+}
+
+/* Nodes of queue 0 that stay what they are, at a cut. */
+static void add_kept(Cutting *c, uint32_t k)
+{
+    for (uint32_t i = 0; i < c->full->nnode; i++) {
+        const Node *n = &c->full->node[i];
+        if (n->queue == 0 && c->start[i] == c->cut[k] && is_outside(c->m, n->first))
+            c->r->node_of[n->first - c->m->p->proc[c->r->proc].first] = add_node(c->m, c->r, *n);
+    }
+}
+
+static void add_others(Cutting *c)
+{
+    for (uint32_t i = 0; i < c->full->nnode; i++) {
+        const Node *n = &c->full->node[i];
+        if (n->queue == 0 || !is_outside(c->m, n->first))
+            continue;
+        uint32_t node = add_node(c->m, c->r, *n), from = c->m->p->proc[c->r->proc].first;
+        for (uint32_t k = n->first; k < n->end; k++)
+            if (c->full->node_of[k - from] == i)
+                c->r->node_of[k - from] = node;
+    }
+}
+
+/* What was joined ends with the piece that its end lies in. */
+static void map_joined(Cutting *c)
+{
+    const Proc *proc = &c->m->p->proc[c->r->proc];
+    for (uint32_t i = proc->first; i < proc->end; i++) {
+        uint32_t node = c->full->node_of[i - proc->first], k = 0;
+        if (node == NOTHING || is_outside(c->m, i))
+            continue;
+        while (k + 2 < c->ncut && c->cut[k + 1] < c->end[node])
+            k++;
+        while (k > 0 && c->piece[k] == NOTHING)
+            k--;
+        c->r->node_of[i - proc->first] = c->piece[k];
+    }
+}
+
+Recipe *recipe_short(Making *m, const Recipe *full)
+{
+    Cutting c = {.m = m, .full = full, .r = recipe_new(m, full->proc)};
+    Recipe whole = *full;
+    c.start = NEWN(m->arena, int64_t, full->nnode + 1);
+    c.end = NEWN(m->arena, int64_t, full->nnode + 1);
+    recipe_alone(m, &whole, c.start, c.end, &c.alone);
+    find_cuts(&c);
+    c.piece = NEWN(m->arena, uint32_t, c.ncut);
+    memset(c.piece, 0xFF, c.ncut * sizeof *c.piece);
+    for (uint32_t k = 0; k < c.ncut; k++) {
+        add_kept(&c, k);
+        add_piece(&c, k);
+    }
+    add_others(&c);
+    map_joined(&c);
+    return c.r;
+}
