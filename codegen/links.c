@@ -6,6 +6,7 @@
  * its own device: one rank a node has one adapter, eight have eight.  Per step of n - 1,
  * one hop; the hops that leave a unit cost that level's latency (src/graph/tuning.cc of NVIDIA/nccl). */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +93,14 @@ static double halvings(uint32_t n)
     return h;
 }
 
+/* Links that a byte of an exchange of all with all passes on its way to any of n members, where only
+ * neighbours have one; rings and messages go to neighbours. */
+static double detour(Topology t, uint32_t n)
+{
+    double links = t == TOPO_RING ? n / 4.0 : t == TOPO_MESH ? sqrt(n) / 2 : 1;
+    return links > 1 ? links : 1;
+}
+
 /* A ring meets the borders of a unit's devices first, then those of the units. */
 static Pattern pattern_of(const Links *ln, const uint32_t *device, uint32_t n)
 {
@@ -108,10 +117,10 @@ static Pattern pattern_of(const Links *ln, const uint32_t *device, uint32_t n)
         p.tree_latency += (p.bandwidth == 0 ? each - 1 : halvings(each)) * level->latency;
         if (p.bandwidth == 0) {
             near = units > 1 ? least : n;
-            p.near_bandwidth = link;
+            p.near_bandwidth = link / detour(level->topology, each);
         }
         p.bandwidth = p.bandwidth == 0 || carries < p.bandwidth ? carries : p.bandwidth;
-        p.far_bandwidth = link;
+        p.far_bandwidth = link / detour(level->topology, each);
         p.hop = level->latency > p.hop ? level->latency : p.hop;
         below = units;
     }
