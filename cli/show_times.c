@@ -173,21 +173,33 @@ static void show_calls(Report *r, const Program *p, const StageTimes *s)
     }
 }
 
+/* What instruction i waits for, from wait *next on: "12, latest 40". */
+static const char *waits_text(Arena *a, const Program *p, uint32_t i, uint32_t *next)
+{
+    Text t = text_new(a);
+    for (; *next < p->nwait && p->wait[*next].instr == i; ++*next)
+        text_add(&t, "%s%s%u", t.n ? ", " : "", p->wait[*next].same_slot ? "" : "latest ", p->wait[*next].on);
+    return t.s;
+}
+
 void show_timeline(Report *r, const Program *p, const StageTimes *s, const int64_t *at)
 {
-    static const Column columns[] = {{"instruction", "instruction", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"op", "op", SHOW_TEXT},
-                                     {"path", "of", SHOW_TEXT}, {"stream", "stream", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS}, {"bytes", "bytes", SHOW_BYTES},
-                                     {"at_ns", "at", SHOW_NS}, {"ns", "takes", SHOW_NS}, {"bound", "bound by", SHOW_TEXT}, {"ranks", "ranks", SHOW_TEXT}};
+    static const Column columns[] = {{"instruction", "instruction", SHOW_OFFSET}, {"procedure", "procedure", SHOW_TEXT}, {"when", "when", SHOW_TEXT},
+                                     {"op", "op", SHOW_TEXT}, {"path", "of", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS}, {"bytes", "bytes", SHOW_BYTES},
+                                     {"at_ns", "at", SHOW_NS}, {"ns", "takes", SHOW_NS}, {"bound", "bound by", SHOW_TEXT},
+                                     {"stream", "stream", SHOW_TEXT}, {"waits", "waits for", SHOW_TEXT}, {"ranks", "ranks", SHOW_TEXT}};
+    uint32_t wait = 0;
     show_calls(r, p, s);
-    Table *t = report_table(r, "instructions", columns, 11);
+    Table *t = report_table(r, "instructions", columns, sizeof columns / sizeof *columns);
     for (uint32_t k = 0; k < p->nproc; k++)
         for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
             const Instr *in = &p->instr[i];
             bool timed = at[i] >= 0;
-            Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(p->proc[k].kind)), CELL_TEXT(op_info[in->op].name), CELL_TEXT(in->path),
-                          CELL_TEXT(stream_name(in->stream)), CELL_NUMBER(in->flops), CELL_NUMBER(in->bytes),
+            Cell row[] = {CELL_NUMBER(i), CELL_TEXT(proc_text(p->proc[k].kind)), CELL_TEXT(in->when == WHEN_LAST ? "last" : ""),
+                          CELL_TEXT(op_info[in->op].name), CELL_TEXT(in->path), CELL_NUMBER(in->flops), CELL_NUMBER(in->bytes),
                           timed ? CELL_NUMBER(at[i]) : CELL_TEXT("not in a step"), timed ? CELL_NUMBER(s->cost[i].ns) : CELL_TEXT(""),
-                          CELL_TEXT(timed ? bound_text(s->cost[i].bound) : ""), CELL_TEXT(group_text(r->arena, p, in))};
+                          CELL_TEXT(timed ? bound_text(s->cost[i].bound) : ""), CELL_TEXT(stream_name(in->stream)),
+                          CELL_TEXT(waits_text(r->arena, p, i, &wait)), CELL_TEXT(group_text(r->arena, p, in))};
             table_row(r, t, row);
         }
 }

@@ -51,7 +51,7 @@ static double natural_log(double x)
 
 static double between(const CurvePoint *a, const CurvePoint *b, double at)
 {
-    double part = a->at > 0 ? (natural_log(at) - natural_log(a->at)) / (natural_log(b->at) - natural_log(a->at)) : at / b->at;
+    double part = a->at > 0 ? natural_log(at / a->at) / natural_log(b->at / a->at) : at / b->at;
     return a->fraction + (b->fraction - a->fraction) * part;
 }
 
@@ -72,12 +72,13 @@ static double curve_at(const Curve *c, double at)
 /* m x n results of sums over k, `batch` times. */
 typedef struct Gemm { double m, n, k, batch; } Gemm;
 
-static bool has_factor(const uint8_t *factors, int f)
+/* A bit per factor that a tensor has. */
+static unsigned factors_of(const uint8_t *factor)
 {
-    for (int x = 0; x < MAX_RANK && factors[x] != NO_FACTOR; x++)
-        if (factors[x] == f)
-            return true;
-    return false;
+    unsigned set = 0;
+    for (int x = 0; x < MAX_RANK && factor[x] != NO_FACTOR; x++)
+        set |= 1u << factor[x];
+    return set;
 }
 
 static double of_role(const Instr *in, char role)
@@ -107,9 +108,10 @@ static Gemm gemm_of(const Program *p, const Instr *in)
     Gemm g = {1, 1, 1, 1};
     if (in->op == OP_conv2d || in->op == OP_conv2d_grad_x || in->op == OP_conv2d_grad_w)
         return conv_of(p, in);
+    unsigned a = factors_of(in->arg_factor[0]), b = factors_of(in->arg_factor[1]), out = factors_of(in->out_factor[0]);
     for (int f = 0; f < in->nfactor; f++) {
-        bool a = has_factor(in->arg_factor[0], f), b = has_factor(in->arg_factor[1], f), out = has_factor(in->out_factor[0], f);
-        double *side = !out ? &g.k : a && b ? &g.batch : a ? &g.m : &g.n;
+        unsigned bit = 1u << f;
+        double *side = !(out & bit) ? &g.k : a & b & bit ? &g.batch : a & bit ? &g.m : &g.n;
         *side *= (double)in->extent[f];
     }
     return g;

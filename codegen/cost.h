@@ -22,6 +22,9 @@ typedef struct Pattern {
     bool     cuda;
 } Pattern;
 
+/* A group whose patterns are known. */
+typedef struct Seen { const RankGroup *group; Pattern *pattern; uint32_t npattern; } Seen;
+
 /* Where devices lie, for the groups of a plan's ranks. */
 typedef struct Links {
     Arena         *arena;
@@ -29,6 +32,7 @@ typedef struct Links {
     const Plan    *plan;
     uint32_t      *unit;              /* [level][device]: which unit of that level it is in; units below a level it skips */
     uint32_t       nunit;
+    Seen          *seen; uint32_t nseen;
 } Links;
 
 Links   links_read(Arena *, const Cluster *, const Plan *);

@@ -104,7 +104,7 @@ static void set_rate(const Events *e, Queue *at, double rate)
     at->finish = e->now + (int64_t)(at->left / rate + 0.5);
 }
 
-static int64_t shared_ns(const Lane *l, Node *n, double processor, double memory)
+static int64_t shared_ns(const Events *e, const Lane *l, Node *n, double processor, double memory)
 {
     for (uint32_t i = 0; i < n->nshare; i++)
         if (n->share[i].processor == processor && n->share[i].memory == memory)
@@ -112,6 +112,8 @@ static int64_t shared_ns(const Lane *l, Node *n, double processor, double memory
     Share s = {processor, memory, 0};
     for (uint32_t i = n->first; i < n->end; i++)
         s.ns += cost_shared_ns(&l->cost[i], processor, memory);
+    if (!n->share)
+        n->share = NEWN(e->arena, Share, SHARES);
     if (n->nshare < SHARES)
         n->share[n->nshare++] = s;
     return s.ns;
@@ -136,7 +138,7 @@ static double share_rate(const Events *e, const Lane *l)
     double memory = d->bandwidth > 0 && bytes > d->bandwidth ? d->bandwidth / bytes : 1;
     Node *n = node_of(l, 0);
     memory = memory < processor ? memory : processor;
-    return n->ns > 0 ? (double)n->ns / (double)shared_ns(l, n, processor, memory) : 1;
+    return n->ns > 0 ? (double)n->ns / (double)shared_ns(e, l, n, processor, memory) : 1;
 }
 
 /* Collectives beside compute slow each other down. */
@@ -182,6 +184,8 @@ static void account(const Events *e, Lane *l)
         return;
     }
     l->bubble += ns;
+    if (!is_over(l, &l->queue[0]) && l->time[l->queue[0].call].start >= 0)
+        l->time[l->queue[0].call].idle += ns;
 }
 
 static void account_run(const Events *e, Lane *l)
@@ -354,7 +358,7 @@ static void begin(const Events *e, Lane *l)
     for (uint32_t q = 0; q < STREAMS; q++)
         settle(l, q, &l->queue[q]);
     for (uint32_t c = 0; c < l->p->ncall; c++)
-        l->time[c] = (CallTime){-1, -1};
+        l->time[c] = (CallTime){.start = -1, .end = -1};
     l->next = INT64_MAX;
     l->since = e->now;
 }

@@ -35,7 +35,7 @@ typedef struct Node {
     uint32_t  link;                   /* messages: channel; meetings: which */
     int64_t   ns;                     /* alone */
     Spent     spent;                  /* of NODE_RUN, summing up to ns */
-    Share     share[SHARES]; uint32_t nshare;
+    Share    *share; uint32_t nshare; /* SHARES of them, once one is asked for */
 } Node;
 
 typedef struct Recipe {
@@ -107,7 +107,9 @@ typedef struct Making {
     const Plan    *plan;
     const Profile *profile;
     bool           streams;           /* the device runs streams at the same time */
-    uint32_t      *proc_of;           /* per instruction; NOTHING */
+    uint32_t      *proc_of, *queue;   /* per instruction */
+    NodeKind      *kind;              /* per instruction */
+    MeshAxis      *axis;              /* per group of ranks: the outermost on which they differ */
     bool          *recorded;          /* per instruction: another queue waits for it */
     Events        *events;            /* whose channels and meetings are named */
     uint32_t       lane;

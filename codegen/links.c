@@ -149,28 +149,48 @@ static int ascending(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-Pattern *links_patterns(Links *ln, const RankGroup *g, uint32_t *n)
+static void sort_devices(uint32_t *device, uint32_t n)
 {
-    uint32_t stage = ln->plan->ndevices / (uint32_t)ln->plan->mesh[AXIS_pp];
-    Pattern *list = NULL;
+    uint32_t i = 1;
+    while (i < n && device[i - 1] < device[i])
+        i++;
+    if (i < n)
+        qsort(device, n, sizeof *device, ascending);
+}
+
+/* Place 0 is in the group that is given; the first place that is in none yet is to its
+ * group what place 0 is to that one, as places count up in mixed radix. */
+static void find_patterns(Links *ln, const RankGroup *g, Seen *seen)
+{
+    uint32_t stage = ln->plan->ndevices / (uint32_t)ln->plan->mesh[AXIS_pp], own = g->rank[0] / stage * stage;
     bool *taken = NEWN(ln->arena, bool, stage);
     uint32_t *device = NEWN(ln->arena, uint32_t, g->n);
-    *n = 0;
-    /* Place 0 is in the group that is given; the first place that is in none yet is to
-     * its group what place 0 is to that one, as places count up in mixed radix. */
     for (uint32_t shift = 0; shift < stage; shift++) {
         if (taken[shift])
             continue;
         for (uint32_t i = 0; i < g->n; i++) {
-            uint32_t rank = g->rank[i] + shift;
-            if (rank / stage == g->rank[i] / stage)
-                taken[rank % stage] = true;
-            device[i] = ln->plan->devices[rank < ln->plan->ndevices ? rank : g->rank[i]];
+            device[i] = ln->plan->devices[g->rank[i] + shift];
+            if (g->rank[i] - own < stage)
+                taken[g->rank[i] + shift - own] = true;
         }
-        qsort(device, g->n, sizeof *device, ascending);          /* devices of a unit follow each other */
-        add_pattern(ln, &list, n, pattern_of(ln, device, g->n));
+        sort_devices(device, g->n);
+        add_pattern(ln, &seen->pattern, &seen->npattern, pattern_of(ln, device, g->n));
     }
-    return list;
+}
+
+/* Groups of several stages are the same in all their programs. */
+Pattern *links_patterns(Links *ln, const RankGroup *g, uint32_t *n)
+{
+    uint32_t i = 0;
+    while (i < ln->nseen && (ln->seen[i].group->n != g->n || memcmp(ln->seen[i].group->rank, g->rank, g->n * sizeof *g->rank) != 0))
+        i++;
+    if (i == ln->nseen) {
+        Seen new = {.group = g};
+        find_patterns(ln, g, &new);
+        PUSH(ln->arena, ln->seen, ln->nseen, new);
+    }
+    *n = ln->seen[i].npattern;
+    return ln->seen[i].pattern;
 }
 
 /* ---- times ---- */

@@ -29,30 +29,26 @@ static uint32_t stage_ranks(const Making *m)
     return m->plan->ndevices / (uint32_t)m->plan->mesh[AXIS_pp];
 }
 
+/* The outermost mesh axis on which ranks of a group differ: then the least and the greatest do. */
+static MeshAxis axis_of(const Making *m, const RankGroup *g)
+{
+    uint32_t each = m->plan->ndevices;
+    for (int x = 0; x < MESH_AXES; x++) {
+        each /= (uint32_t)m->plan->mesh[x];
+        if (g->rank[g->n - 1] / each != g->rank[0] / each)
+            return (MeshAxis)x;
+    }
+    return AXIS_tp;
+}
+
+/* Of two ranks that differ on pp the outermost axis of their group is pp. */
 static NodeKind kind_of(const Making *m, const Instr *in)
 {
     if (!(op_info[in->op].flags & OPF_COMM))
         return NODE_RUN;
     if (is_message(in))
         return in->op == OP_send ? NODE_SEND : NODE_RECV;
-    const RankGroup *g = &m->p->group[in->group];
-    for (uint32_t i = 1; i < g->n; i++)
-        if (g->rank[i] / stage_ranks(m) != g->rank[0] / stage_ranks(m))
-            return NODE_MEETING;
-    return NODE_COLLECTIVE;
-}
-
-/* The outermost mesh axis on which ranks of a group differ. */
-static MeshAxis axis_of(const Making *m, const RankGroup *g)
-{
-    uint32_t each = m->plan->ndevices;
-    for (int x = 0; x < MESH_AXES; x++) {
-        each /= (uint32_t)m->plan->mesh[x];
-        for (uint32_t i = 1; i < g->n; i++)
-            if (g->rank[i] / each != g->rank[0] / each)
-                return (MeshAxis)x;
-    }
-    return AXIS_tp;
+    return m->axis[in->group] == AXIS_pp ? NODE_MEETING : NODE_COLLECTIVE;
 }
 
 /* ---- channels and meetings ---- */
@@ -101,11 +97,20 @@ Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan
     Making m = {.arena = a, .p = p, .cost = cost, .plan = plan, .profile = profile, .streams = streams, .events = e, .lane = lane};
     m.proc_of = NEWN(a, uint32_t, p->ninstr + 1);
     m.recorded = NEWN(a, bool, p->ninstr + 1);
+    m.queue = NEWN(a, uint32_t, p->ninstr + 1);
+    m.kind = NEWN(a, NodeKind, p->ninstr + 1);
+    m.axis = NEWN(a, MeshAxis, p->ngroup + 1);
+    for (uint32_t g = 0; g < p->ngroup; g++)
+        m.axis[g] = axis_of(&m, &p->group[g]);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        m.queue[i] = queue_of(&m, &p->instr[i]);
+        m.kind[i] = kind_of(&m, &p->instr[i]);
+    }
     for (uint32_t k = 0; k < p->nproc; k++)
         for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++)
             m.proc_of[i] = k;
     for (uint32_t w = 0; w < p->nwait; w++)
-        m.recorded[p->wait[w].on] |= queue_of(&m, &p->instr[p->wait[w].instr]) != queue_of(&m, &p->instr[p->wait[w].on]);
+        m.recorded[p->wait[w].on] |= m.queue[p->wait[w].instr] != m.queue[p->wait[w].on];
     return m;
 }
 
@@ -131,9 +136,9 @@ static uint32_t add_node(const Making *m, Recipe *r, Node n)
 static Node node_new(Making *m, uint32_t i)
 {
     const Instr *in = &m->p->instr[i];
-    Node n = {.kind = kind_of(m, in), .queue = queue_of(m, in), .first = i, .end = i};
+    Node n = {.kind = m->kind[i], .queue = m->queue[i], .first = i, .end = i};
     if (n.kind != NODE_RUN)
-        n.axis = axis_of(m, &m->p->group[in->group]);
+        n.axis = m->axis[in->group];
     if (is_message(in))
         n.link = channel_of(m, in);
     if (n.kind == NODE_MEETING)
@@ -147,19 +152,32 @@ static void add_waits(const Making *m, Node *n, uint32_t i, uint32_t *at)
     const Program *p = m->p;
     for (; *at < p->nwait && p->wait[*at].instr <= i; ++*at) {
         const Wait *w = &p->wait[*at];
-        if (w->instr == i && queue_of(m, &p->instr[w->on]) != n->queue)
+        if (w->instr == i && m->queue[w->on] != n->queue)
             PUSH(m->arena, n->wait, n->nwait, ((NodeWait){w->instr, w->on, w->same_slot}));
     }
 }
 
-/* Whether an instruction that waits for nothing goes into the node before it in its queue. */
-static bool continues(const Making *m, const Recipe *r, const Node *n)
+/* Whether instruction i goes into the node before it in its queue: it computes, waits for nothing, and nothing
+ * waits for what is before it. */
+static bool continues(const Making *m, const Recipe *r, uint32_t i, uint32_t at)
 {
-    uint32_t before = r->nin_queue[n->queue];
-    if (before == 0 || n->kind != NODE_RUN || n->nwait > 0)
+    uint32_t q = m->queue[i], before = r->nin_queue[q];
+    if (before == 0 || m->kind[i] != NODE_RUN)
         return false;
-    const Node *last = &r->node[r->in_queue[n->queue][before - 1]];
-    return last->kind == NODE_RUN && last->end == n->first && !m->recorded[last->end - 1];
+    for (; at < m->p->nwait && m->p->wait[at].instr <= i; at++)
+        if (m->p->wait[at].instr == i && m->queue[m->p->wait[at].on] != q)
+            return false;
+    const Node *last = &r->node[r->in_queue[q][before - 1]];
+    return last->kind == NODE_RUN && last->end == i && !m->recorded[i - 1];
+}
+
+static uint32_t add_instr(Making *m, Recipe *r, uint32_t i, uint32_t *at)
+{
+    if (continues(m, r, i, *at))
+        return r->in_queue[m->queue[i]][r->nin_queue[m->queue[i]] - 1];
+    Node new = node_new(m, i);
+    add_waits(m, &new, i, at);
+    return add_node(m, r, new);
 }
 
 Recipe *recipe_full(Making *m, const Call *call)
@@ -170,9 +188,7 @@ Recipe *recipe_full(Making *m, const Call *call)
     for (uint32_t i = proc->first; i < proc->end; i++) {
         if (!instr_runs(&m->p->instr[i], m->p, call))
             continue;
-        Node new = node_new(m, i);
-        add_waits(m, &new, i, &at);
-        uint32_t k = continues(m, r, &new) ? r->in_queue[new.queue][r->nin_queue[new.queue] - 1] : add_node(m, r, new);
+        uint32_t k = add_instr(m, r, i, &at);
         Node *n = &r->node[k];
         n->end = i + 1;
         n->ns += m->cost[i].ns;
@@ -206,10 +222,7 @@ void recipe_alone(Making *m, Recipe *r, int64_t *start, int64_t *end, Lane *out)
 /* What takes part in more than this call, or goes on beside it: not to be joined. */
 static bool is_outside(const Making *m, uint32_t i)
 {
-    const Instr *in = &m->p->instr[i];
-    uint32_t q = queue_of(m, in);
-    NodeKind k = kind_of(m, in);
-    return (q != 0 && q != STREAM_collective) || (k != NODE_RUN && k != NODE_COLLECTIVE);
+    return (m->queue[i] != 0 && m->queue[i] != STREAM_collective) || (m->kind[i] != NODE_RUN && m->kind[i] != NODE_COLLECTIVE);
 }
 
 typedef struct Cutting {
@@ -243,18 +256,20 @@ static bool waits_outside(const Cutting *c, const Node *n)
     return false;
 }
 
-static bool awaited_outside(const Cutting *c, const Node *n)
+/* Per instruction: one that is not joined waits for it. */
+static bool *awaited_outside(const Making *m)
 {
-    const Program *p = c->m->p;
-    for (uint32_t w = 0; w < p->nwait && c->m->recorded[n->end - 1]; w++)
-        if (p->wait[w].on == n->end - 1 && is_outside(c->m, p->wait[w].instr))
-            return true;
-    return false;
+    const Program *p = m->p;
+    bool *awaited = NEWN(m->arena, bool, p->ninstr + 1);
+    for (uint32_t w = 0; w < p->nwait; w++)
+        awaited[p->wait[w].on] |= is_outside(m, p->wait[w].instr);
+    return awaited;
 }
 
 static void find_cuts(Cutting *c)
 {
     int64_t whole = 0;
+    const bool *awaited = awaited_outside(c->m);
     for (uint32_t i = 0; i < c->full->nnode; i++) {
         const Node *n = &c->full->node[i];
         bool outside = is_outside(c->m, n->first);
@@ -262,7 +277,7 @@ static void find_cuts(Cutting *c)
             whole = c->end[i] > whole ? c->end[i] : whole;
         if (outside ? n->queue == 0 : waits_outside(c, n))
             add_cut(c, c->start[i]);
-        if (!outside && awaited_outside(c, n))
+        if (!outside && awaited[n->end - 1])
             add_cut(c, c->end[i]);
     }
     add_cut(c, 0);

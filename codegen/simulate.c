@@ -209,7 +209,7 @@ static void stage_times(const Lane *l, int64_t extra, StageTimes *out)
         if (l->time[c].start < 0)                    /* an empty procedure */
             l->time[c].start = l->time[c].end = c > 0 ? l->time[c - 1].end : 0;
         if (l->p->proc[l->p->call[c].proc].kind == PROC_update)
-            out->update += l->time[c].end - l->time[c].start;
+            out->update += l->time[c].end - l->time[c].start - l->time[c].idle;
     }
 }
 

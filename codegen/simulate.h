@@ -7,7 +7,7 @@
  * the slowest of its likes.  So 16,384 devices cost what one pipeline costs. */
 #include "codegen/cost.h"
 
-typedef struct CallTime { int64_t start, end; } CallTime;            /* ns from the start of the step */
+typedef struct CallTime { int64_t start, end, idle; } CallTime;      /* ns from the start of the step; idle: of them, waiting for other stages */
 
 /* Where the time of a stage goes; the parts sum up to the step. */
 typedef struct StageTimes {
@@ -16,7 +16,7 @@ typedef struct StageTimes {
     int64_t   exposed[MESH_AXES];     /* communication that nothing is computed beside, by the outermost mesh axis it crosses */
     int64_t   bubble;                 /* waiting for other stages */
     int64_t   extra;                  /* Profile.step */
-    int64_t   update;                 /* of these parts: from the start to the end of the update */
+    int64_t   update;                 /* of these parts: while the update was called, but for waiting for other stages */
     CallTime *call;                   /* per call of the program */
     const Cost *cost;                 /* per instruction of the program; those outside the schedule are not filled in */
 } StageTimes;

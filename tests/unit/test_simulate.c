@@ -107,11 +107,12 @@ static void a_timeline_of_two_stages(void **state)
     Timing t = pipe_new(BACKEND_CPU, &of, 1e9, 10e-9, false);
     t.rank[1]->instr[t.rank[1]->proc[1].first].bytes = 2900;
     Simulation sim = timing_simulate(&t);
-    const CallTime want[2][4] = {{{0, 1000}, {1100, 2100}, {5000, 7100}, {9000, 11100}}, {{1000, 2100}, {2100, 5000}, {5000, 6100}, {6100, 9000}}};
+    const CallTime want[2][4] = {{{0, 1000, 0}, {1100, 2100, 0}, {5000, 7100, 0}, {9000, 11100, 0}}, {{1000, 2100, 0}, {2100, 5000, 0}, {5000, 6100, 0}, {6100, 9000, 0}}};
     for (int s = 0; s < 2; s++)
         for (int c = 0; c < 4; c++) {
             assert_int_equal(sim.stage[s].call[c].start, want[s][c].start);
             assert_int_equal(sim.stage[s].call[c].end, want[s][c].end);
+            assert_int_equal(sim.stage[s].call[c].idle, want[s][c].idle);
         }
     assert_int_equal(sim.ns, 11100);
     assert_int_equal(sim.stage[0].exposed[AXIS_pp], 200);
@@ -314,6 +315,37 @@ static void sums_over_stages_meet(void **state)
     timing_free(&t);
 }
 
+/* ---- memory under a profile ---- */
+
+/* 1000 bytes of states; two slots of 64 saved bytes that prun keeps, and working ones. */
+static void memory_of_other_runtimes(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CPU, LEVELS({1, 0, 0}));
+    timing_mesh(&t, 1, 1, 1);
+    Program *p = timing_program(&t, 0);
+    TensorId saved = timing_tensor(p, 64), working = timing_tensor(p, 100);
+    p->buffer[p->tensor[saved.i].buffer.i].cls = CLASS_saved;
+    p->buffer[p->tensor[saved.i].buffer.i].slots = 2;
+    program_add_buffer(p, (Buffer){.name = "w", .cls = CLASS_weights, .bytes = 1000, .slots = 1});
+    program_add_instr(p, (Instr){.op = OP_gelu, .path = "a", .nout = 1, .out = {saved}});
+    program_add_instr(p, (Instr){.op = OP_add, .path = "b", .nout = 1, .out = {working}});
+    timing_proc(p, PROC_forward, 0);
+    timing_call(p, 0, 0, 0);
+    timing_call(p, 0, 1, 1);
+    p->map_bytes[PART_PRIVATE] = 1228;
+    assert_int_equal(profile_bytes(p, &t.profile), 1228);
+    t.profile.pad = 1.5;
+    t.profile.reserve = 10;
+    assert_int_equal(profile_bytes(p, &t.profile), 1000 + 228 * 3 / 2 + 10);
+    Keep keep[] = {{OP_gelu, 0}, {OP_add, 2}};
+    t.profile = (Profile){.name = "keeps", .pad = 1, .keep = keep, .nkeep = 1};
+    assert_int_equal(profile_bytes(p, &t.profile), 1228 - 128);
+    t.profile.keep = &keep[1];
+    assert_int_equal(profile_bytes(p, &t.profile), 1228 + 2 * 2 * 100);
+    timing_free(&t);
+}
+
 /* ---- programs that codegen makes ---- */
 
 static void number_devices(Plan *plan)
@@ -426,6 +458,7 @@ int main(void)
         cmocka_unit_test(four_ranks_on_two_cores),
         cmocka_unit_test(stages_share_while_both_compute),
         cmocka_unit_test(sums_over_stages_meet),
+        cmocka_unit_test(memory_of_other_runtimes),
         cmocka_unit_test(schedules_of_codegen),
         cmocka_unit_test(equal_nodes_are_equal),
         cmocka_unit_test(better_machines_are_never_slower),
