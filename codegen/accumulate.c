@@ -47,7 +47,7 @@ static bool used_only_by(const Uses *u, BufferId b, uint32_t f, uint32_t only)
 
 /* When: f's result is used only in this addition; f can add, in this procedure;
  * from f on `sum` is used by this addition alone (so it was made before f); neither
- * is kept; shapes are the same, axis by axis. */
+ * is kept; shapes and types are the same, axis by axis. */
 static bool add_into(Uses *u, uint32_t i, TensorId sum, TensorId term)
 {
     Program *p = u->p;
@@ -60,6 +60,9 @@ static bool add_into(Uses *u, uint32_t i, TensorId sum, TensorId term)
     if (!used_only_by(u, s, f, i) || !used_only_by(u, t, f + 1, i))
         return false;
     if (!covers_buffer(p, sum) || !covers_buffer(p, term))
+        return false;
+    DType made = p->tensor[p->instr[i].out[0].i].dtype;
+    if (p->tensor[sum.i].dtype != made || p->tensor[term.i].dtype != made)
         return false;
     Instr *in = &p->instr[f];
     in->acc = ACC_YES;

@@ -7,8 +7,11 @@
  * padded to PAD_ELEMENTS.  Padding is zero for ever: the map starts as zeros, no
  * kernel writes between tensors, and an optimizer step on zeros leaves zeros.
  *
+ * Where weights have fewer bits than `precision.master`, a copy in that type is what
+ * the optimizer steps; moments never have fewer bits than f32.
+ *
  * Where the plan shards the optimizer, the bucket is padded to equal parts, and a rank
- * has moments for one of them.  Where a server updates, only the server has any. */
+ * has master and moments for one of them.  Where a server updates, only the server has any. */
 #include "codegen/bucket.h"
 
 #include <assert.h>
@@ -51,9 +54,10 @@ static int64_t padded(const Tensor *t)
     return align_up(tensor_elements(t), PAD_ELEMENTS);
 }
 
+/* The limit is one of gradients, which are what ranks sum. */
 static bool fits(const Bucket *b, const Tensor *w, int64_t limit)
 {
-    return (b->elements + padded(w)) * dtype_bytes(w->dtype) <= limit;
+    return (b->elements + padded(w)) * dtype_bytes(b->kind.grads) <= limit;
 }
 
 static BucketKind kind_of(const Buckets *bs, uint32_t i)
@@ -65,13 +69,14 @@ static BucketKind kind_of(const Buckets *bs, uint32_t i)
     Placement at = l->value[v.i];
     GridSet whole = placement_on(&l->grid, at, PLACE_WHOLE), all = (GridSet)((1u << l->grid.n) - 1);
     StageSet used = l->used[v.i];
-    return (BucketKind){.dtype = bs->p->tensor[s->weight.i].dtype, .decays = s->decays, .reduce = l->reduce[weight], .shard = l->shard[weight],
+    return (BucketKind){.dtype = bs->p->tensor[s->weight.i].dtype, .grads = bs->p->tensor[s->gradient.i].dtype, .decays = s->decays, .reduce = l->reduce[weight], .shard = l->shard[weight],
                         .split = all & (GridSet)~whole, .tied = used & (used - 1) ? used : 0};
 }
 
 static bool same_kind(BucketKind a, BucketKind b)
 {
-    return a.dtype == b.dtype && a.decays == b.decays && a.reduce == b.reduce && a.shard == b.shard && a.split == b.split && !a.tied && !b.tied;
+    return a.dtype == b.dtype && a.grads == b.grads && a.decays == b.decays && a.reduce == b.reduce && a.shard == b.shard && a.split == b.split &&
+           !a.tied && !b.tied;
 }
 
 /* The bucket that weight i goes into: the open one of its kind, unless it is full.
@@ -81,7 +86,7 @@ static Bucket *bucket_for(Buckets *bs, uint32_t i, int64_t limit)
 {
     const Tensor *w = &bs->p->tensor[bs->p->state[i].weight.i];
     BucketKind kind = kind_of(bs, i);
-    bool alone = kind.tied || padded(w) * dtype_bytes(w->dtype) > limit;
+    bool alone = kind.tied || padded(w) * dtype_bytes(kind.grads) > limit;
     for (uint32_t k = bs->nbucket; !alone && k-- > 0;) {
         Bucket *b = &bs->bucket[k];
         if (b->full || !same_kind(b->kind, kind))
@@ -160,7 +165,7 @@ static void cut(const Buckets *bs, Bucket *b)
         b->first += b->part;
     b->updated = !lw->plan->server || serves(lw, &b->kind);
     b->nmoment = b->updated ? moments(&bs->p->optimizer) : 0;
-    b->moment[0] = b->moment[1] = NO_TENSOR;
+    b->master = b->moment[0] = b->moment[1] = NO_TENSOR;
 }
 
 /* ---- making the buffers ---- */
@@ -186,41 +191,62 @@ static void move_tensors(Program *p, const Move *of, uint32_t nbuffer)
     }
 }
 
-static TensorId moment_of(Program *p, TensorId weight, TensorId moments, int64_t at)
+/* The weight's shape on a flat tensor, from element `at` of it on. */
+static TensorId like_weight(Program *p, TensorId weight, TensorId flat, int64_t at)
 {
     Tensor t = p->tensor[weight.i];
-    t.buffer = buffer_of(p, moments);
-    t.at = at;
+    t.dtype = p->tensor[flat.i].dtype;
+    t.buffer = buffer_of(p, flat);
+    t.at = at * dtype_bytes(t.dtype);
     return program_add_tensor(p, t);
 }
 
 /* `at`: element of the bucket's order where the state begins. */
-static void give_moments(Program *p, const Bucket *b, State *s, int64_t at)
+static void give_states(Program *p, const Bucket *b, State *s, int64_t at)
 {
     if (b->kind.shard) {
         s->sharded = true;
-        s->shard = (Shard){{b->moment[0], b->moment[1]}, at, b->first, b->first + b->part};
+        s->shard = (Shard){b->master, {b->moment[0], b->moment[1]}, at, b->first, b->first + b->part};
         return;
     }
+    if (has_tensor(b->master))
+        s->master = like_weight(p, s->weight, b->master, at);
     for (uint32_t k = 0; k < b->nmoment; k++)
-        s->moment[k] = moment_of(p, s->weight, b->moment[k], at * dtype_bytes(b->kind.dtype));
+        s->moment[k] = like_weight(p, s->weight, b->moment[k], at);
+}
+
+/* Whether the optimizer steps a copy with more bits than the weights have. */
+static bool has_master(const Program *p, const Bucket *b)
+{
+    return b->updated && p->optimizer.kind != OPTIMIZER_NONE && dtype_bytes(p->precision.master) > dtype_bytes(b->kind.dtype);
+}
+
+static void lay_out_states(Program *p, Bucket *b, const char *name)
+{
+    AxisPlace part = {.local = b->part, .global = b->elements, .origin = b->first};
+    DType stepped = b->kind.dtype;
+    if (has_master(p, b)) {
+        stepped = p->precision.master;
+        b->master = flat(p, arena_printf(p->arena, "%s.master", name), CLASS_master, stepped, part, ROLE_STEP);
+    }
+    DType moments = dtype_bytes(stepped) < dtype_bytes(DT_f32) ? DT_f32 : stepped;
+    for (uint32_t k = 0; k < b->nmoment; k++)
+        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, moments, part, ROLE_STEP);
 }
 
 static void lay_out(Program *p, Bucket *b, uint32_t index, Move *of)
 {
     const char *name = arena_printf(p->arena, "bucket[%u]", index);
-    AxisPlace all = {.local = b->elements, .global = b->elements}, part = {.local = b->part, .global = b->elements, .origin = b->first};
+    AxisPlace all = {.local = b->elements, .global = b->elements};
     b->weights = flat(p, arena_printf(p->arena, "%s.weights", name), CLASS_weights, b->kind.dtype, all, ROLE_WEIGHT);
-    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.dtype, all, ROLE_WEIGHT_GRADIENT);
-    for (uint32_t k = 0; k < b->nmoment; k++)
-        b->moment[k] = flat(p, arena_printf(p->arena, "%s.moments%u", name, k), CLASS_moments, b->kind.dtype, part, ROLE_STEP);
+    b->gradients = flat(p, arena_printf(p->arena, "%s.gradients", name), CLASS_gradients, b->kind.grads, all, ROLE_WEIGHT_GRADIENT);
+    lay_out_states(p, b, name);
     int64_t at = 0;
     for (uint32_t i = 0; i < b->nstate; i++) {
         State *s = &p->state[b->state[i]];
-        int64_t bytes = at * dtype_bytes(b->kind.dtype);
-        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), bytes, true};
-        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), bytes, true};
-        give_moments(p, b, s, at);
+        of[buffer_of(p, s->weight).i] = (Move){buffer_of(p, b->weights), at * dtype_bytes(b->kind.dtype), true};
+        of[buffer_of(p, s->gradient).i] = (Move){buffer_of(p, b->gradients), at * dtype_bytes(b->kind.grads), true};
+        give_states(p, b, s, at);
         at += padded(&p->tensor[s->weight.i]);
     }
 }

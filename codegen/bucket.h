@@ -5,7 +5,7 @@
 
 /* What the tensors of a bucket share. */
 typedef struct BucketKind {
-    DType    dtype;
+    DType    dtype, grads;            /* of the weights, of their gradients */
     bool     decays;
     GridSet  reduce, shard, split;    /* shard: of reduce, where its states are shared out */
     StageSet tied;                    /* stages with a copy of the weight, when there are several */
@@ -23,7 +23,7 @@ typedef struct Bucket {
     uint32_t *state, nstate;          /* members, in order */
     uint32_t nmoment;
     TensorId weights, gradients;      /* flat, rank 1 */
-    TensorId moment[2];               /* of this rank's part alone */
+    TensorId master, moment[2];       /* of this rank's part alone; NO_TENSOR where there is none */
 } Bucket;
 
 typedef struct Buckets {

@@ -220,7 +220,7 @@ static uint8_t *tensors_named(const Program *p, Arena *scratch)
         mark(used, p->output[i]);
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
-        const TensorId t[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1], s->shard.moment[0], s->shard.moment[1]};
+        const TensorId t[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1], s->shard.master, s->shard.moment[0], s->shard.moment[1]};
         for (size_t k = 0; k < sizeof t / sizeof *t; k++)
             mark(used, t[k]);
     }
@@ -255,6 +255,7 @@ static void renumber_all(Program *p, const uint32_t *to)
         renumber(to, &s->gradient);
         renumber(to, &s->moment[0]);
         renumber(to, &s->moment[1]);
+        renumber(to, &s->shard.master);
         renumber(to, &s->shard.moment[0]);
         renumber(to, &s->shard.moment[1]);
     }

@@ -95,7 +95,7 @@ bool place_distributed(Lowering *lw, OpId o, const Instr *whole)
     const Tensor *logits = &p->tensor[whole->arg[0].i];
     int64_t classes = logits->axis[logits->rank - 1].global;
     Tensor t = p->tensor[whole->arg[1].i];
-    t.dtype = logits->dtype;
+    t.dtype = lw->g->precision.reduce;
     t.role = ROLE_ACTIVATION;
     t.path = arena_printf(p->arena, "%s:stats", whole->path);
     t.axis[t.rank++] = (AxisPlace){.local = STATS, .global = STATS};

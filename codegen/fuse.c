@@ -323,7 +323,7 @@ static void dying_first(const Uses *u, Instr *in, uint32_t i)
     in->arg[1] = t;
 }
 
-/* When: the op can work in place, argument 0 has the result's axes and bytes and is
+/* When: the op can work in place, argument 0 has the result's axes and type and is
  * not used after it (nor twice in it), and neither outlives its procedures. */
 static bool fuse_in_place(Uses *u, uint32_t i)
 {
@@ -333,7 +333,7 @@ static bool fuse_in_place(Uses *u, uint32_t i)
         return false;
     dying_first(u, in, i);
     BufferId from = buffer_of(p, in->arg[0]), to = buffer_of(p, in->out[0]);
-    if (from.i == to.i || !dies_in(u, in, i, 0) || !only_in_arg0(p, in, from))
+    if (from.i == to.i || !dies_in(u, in, i, 0) || !only_in_arg0(p, in, from) || p->tensor[in->arg[0].i].dtype != p->tensor[in->out[0].i].dtype)
         return false;
     if (p->buffer[to.i].cls != CLASS_working || p->buffer[from.i].bytes != p->buffer[to.i].bytes || uses_writer(u, from) == NOTHING)
         return false;

@@ -58,7 +58,7 @@ static void place_weights(Lowering *lw, TensorId *tensor)
         PUSH(lw->scratch, lw->weight_of, lw->nweight_of, i);
         TensorId t = tensor[w->value.i] = code_own(p, tensor_of(lw, w->value), CLASS_weights);
         State s = {.path = value_of(lw->g, w->value)->path, .weight = t, .master = NO_TENSOR, .gradient = NO_TENSOR,
-                   .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
+                   .moment = {NO_TENSOR, NO_TENSOR}, .shard = {NO_TENSOR, .moment = {NO_TENSOR, NO_TENSOR}}, .init = w->init, .frozen = w->frozen, .decays = w->decays};
         PUSH(p->arena, p->state, p->nstate, s);
     }
 }
@@ -281,6 +281,16 @@ static void send(Lowering *lw, World *w, Phase phase)
     }
 }
 
+/* Whether an op computes with a value as it is, rather than cast it first. */
+static bool computed_with(const Graph *g, ValueId v)
+{
+    for (uint32_t o = 0; o < g->nop; o++)
+        for (int a = 0; a < g->op[o].narg && g->op[o].kind != OP_cast; a++)
+            if (g->op[o].arg[a].i == v.i)
+                return true;
+    return false;
+}
+
 /* Inputs of floats arrive in their own type; what computes with them reads a copy
  * in the compute type, made at the head of the procedure. */
 static void cast_inputs(Lowering *lw, World *w)
@@ -289,6 +299,8 @@ static void cast_inputs(Lowering *lw, World *w)
     for (uint32_t v = 0; v < lw->g->nvalue; v++) {
         const Value *val = &lw->g->value[v];
         if (val->role != ROLE_INPUT || !dtype_is_float(val->dtype) || val->dtype == compute || !(lw->layout.used[v] >> lw->stage & 1))
+            continue;
+        if (!computed_with(lw->g, (ValueId){v}))
             continue;
         Tensor t = tensor_of(lw, (ValueId){v});
         t.dtype = compute;

@@ -2,33 +2,51 @@
  * anything is lowered. */
 #include "codegen/pass.h"
 
+static bool is_real(DType t)
+{
+    return t == DT_f64 || t == DT_f32 || t == DT_bf16 || t == DT_f16;
+}
+
 static void check_compute(const Lowering *lw)
 {
     DType t = lw->g->precision.compute;
     bool peak = lw->device->peak[t] > 0;
-    if (peak && (t == DT_f32 || t == DT_f64))
+    if (peak && is_real(t))
         return;
     Diag *d;
     if (!peak)
         d = diag_error(lw->ds, lw->device->at, "device '%s' cannot compute in %s: it has no peak for it", lw->device->name, dtype_name(t));
     else
-        d = diag_error(lw->ds, NOWHERE, "'precision.compute' is %s, and programs compute in f32 or f64 so far", dtype_name(t));
-    diag_help(lw->ds, d, "choose another type with '-D dtype=f32'");
+        d = diag_error(lw->ds, NOWHERE, "'precision.compute' is %s, and programs compute in f64, f32, bf16 or f16 so far", dtype_name(t));
+    diag_help(lw->ds, d, "choose another type with '-D dtype=%s'", lw->device->peak[DT_f32] > 0 ? "f32" : "bf16");
 }
 
-/* One copy of the weights serves for computing, for the optimizer and for sums. */
+static void check_kept(const Lowering *lw, const char *key, DType t)
+{
+    if (is_real(t))
+        return;
+    Diag *d = diag_error(lw->ds, NOWHERE, "'precision.%s' is %s, and programs keep f64, f32, bf16 or f16 so far", key, dtype_name(t));
+    diag_help(lw->ds, d, "set '%s = f32' in 'precision'", key);
+}
+
+/* Sums of rows, losses and statistics are in one type, and the copy that the optimizer
+ * steps is at least as good as the one it is rounded to. */
 static void check_precision(const Lowering *lw)
 {
     const Precision *p = &lw->g->precision;
-    const struct { const char *key; DType type; } row[] = {
-        {"weights", p->weights}, {"grads", p->grads}, {"master", p->master}, {"reduce", p->reduce},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        if (row[i].type == p->compute)
-            continue;
-        Diag *d = diag_error(lw->ds, NOWHERE, "'precision.%s' is %s and 'precision.compute' is %s: they must be equal so far", row[i].key,
-                             dtype_name(row[i].type), dtype_name(p->compute));
-        diag_help(lw->ds, d, "set '%s = %s' in 'precision'", row[i].key, dtype_name(p->compute));
+    DType sums = p->compute == DT_f64 ? DT_f64 : DT_f32;
+    check_kept(lw, "weights", p->weights);
+    check_kept(lw, "grads", p->grads);
+    check_kept(lw, "master", p->master);
+    if (p->reduce != sums) {
+        Diag *d = diag_error(lw->ds, NOWHERE, "'precision.reduce' is %s, and under 'compute = %s' sums are in %s so far", dtype_name(p->reduce),
+                             dtype_name(p->compute), dtype_name(sums));
+        diag_help(lw->ds, d, "set 'reduce = %s' in 'precision', or leave it out", dtype_name(sums));
+    }
+    if (p->master != p->weights && dtype_bytes(p->master) <= dtype_bytes(p->weights)) {
+        Diag *d = diag_error(lw->ds, NOWHERE, "'precision.master' is %s and 'precision.weights' is %s: the master copy must be the same or have more bits",
+                             dtype_name(p->master), dtype_name(p->weights));
+        diag_help(lw->ds, d, "set 'master = %s' in 'precision'", dtype_name(p->weights));
     }
 }
 
@@ -41,19 +59,16 @@ static void check_input(const Lowering *lw, const Value *v)
     diag_help(lw->ds, d, "declare it as %s", dtype_is_float(t) ? "f32" : "i32");
 }
 
-/* Every value of floats is in the compute type; counts and norms, made once per step, are f64. */
 static void check_values(const Lowering *lw)
 {
-    DType compute = lw->g->precision.compute;
     for (uint32_t i = 0; i < lw->g->nvalue; i++) {
         const Value *v = &lw->g->value[i];
         if (v->role == ROLE_INPUT)
             check_input(lw, v);
-        else if (v->role != ROLE_STEP && dtype_is_float(v->dtype) && v->dtype != compute) {
+        else if (dtype_is_float(v->dtype) && !is_real(v->dtype)) {
             const char *what = v->role == ROLE_WEIGHT ? "weight" : "value";
-            Diag *d = diag_error(lw->ds, v->at, "%s '%s' is %s and 'precision.compute' is %s: they must be equal so far", what, v->path,
-                                 dtype_name(v->dtype), dtype_name(compute));
-            diag_help(lw->ds, d, "choose one type for both, for instance with '-D dtype=%s'", dtype_name(v->dtype));
+            Diag *d = diag_error(lw->ds, v->at, "%s '%s' is %s, and programs hold f64, f32, bf16 or f16 so far", what, v->path, dtype_name(v->dtype));
+            diag_help(lw->ds, d, "declare it as %s", dtype_name(lw->g->precision.compute));
         }
     }
 }

@@ -7,7 +7,9 @@
  *   at a server  gradients reduce_to the first rank of all that hold summands; that
  *              one steps; weights broadcast
  *
- * Copies of a weight on several stages are summed before anything is scattered.
+ * Copies of a weight on several stages are summed before anything is scattered.  Where
+ * there is a master copy, that is stepped, and the weights are rounded from it in the
+ * same pass; what goes over ranks is the rounded one.
  *
  * A bucket is summed as soon as the last micro-batch's backward has completed it, while
  * the rest of backward goes on.  Copies of a weight on several stages wait for update:
@@ -66,15 +68,19 @@ static Instr step(Program *p, const Bucket *b)
     OpKind op = p->optimizer.kind == OPTIMIZER_ADAMW ? OP_adamw : OP_sgd;
     Instr in = flat_instr(op, p->tensor[b->weights.i].path, b->part);
     int moments = op == OP_adamw ? 2 : 1;
-    TensorId weights = mine(p, b, b->weights);
-    give(&in, weights);
+    TensorId weights = mine(p, b, b->weights), stepped = has_tensor(b->master) ? b->master : weights;
+    give(&in, stepped);
     give(&in, mine(p, b, b->gradients));
     for (int k = 0; k < moments; k++)
         give(&in, b->moment[k]);
     in.arg[in.narg++] = p->norm;
-    update(&in, weights);
+    update(&in, stepped);
     for (uint32_t k = 0; k < b->nmoment; k++)
         update(&in, b->moment[k]);
+    if (has_tensor(b->master)) {
+        in.nout = (uint8_t)(1 + moments);
+        update(&in, weights);
+    }
     *instr_set(&in, "decays") = ATTR_B(b->kind.decays);
     return in;
 }

@@ -112,21 +112,56 @@ static bool is_step(const Instr *in)
     return in->op == OP_adamw || in->op == OP_sgd;
 }
 
-/* The instruction that writes these bytes last; NOTHING: none does. */
+/* The weights that an instruction of the procedure makes: of a step, the result past the
+ * moments where there is one. */
+static TensorId makes_weights(const Instr *in)
+{
+    int rounded = in->op == OP_adamw ? 3 : 2;
+    return is_step(in) && in->nout > rounded ? in->out[rounded] : in->nout > 0 ? in->out[0] : NO_TENSOR;
+}
+
+/* The instruction that makes these bytes of weights last; NOTHING: none does. */
 static uint32_t last_writer(const Program *p, const Proc *update, Bytes b)
 {
-    for (uint32_t i = update->end; i-- > update->first;)
-        if (p->instr[i].nout > 0 && has_tensor(p->instr[i].out[0]) && inside(b, bytes_of(p, p->instr[i].out[0])))
+    for (uint32_t i = update->end; i-- > update->first;) {
+        TensorId t = makes_weights(&p->instr[i]);
+        if (has_tensor(t) && inside(b, bytes_of(p, t)))
             return i;
+    }
     return NOTHING;
 }
 
-static bool steps_exactly(const Program *p, const Proc *update, Bytes b)
+/* The step that makes these bytes of weights, perhaps with others; NULL: none of this rank. */
+static const Instr *step_of(const Program *p, const Proc *update, Bytes b)
 {
     for (uint32_t i = update->first; i < update->end; i++)
-        if (is_step(&p->instr[i]) && equal(bytes_of(p, p->instr[i].out[0]), b))
-            return true;
-    return false;
+        if (is_step(&p->instr[i]) && inside(b, bytes_of(p, makes_weights(&p->instr[i]))))
+            return &p->instr[i];
+    return NULL;
+}
+
+static int64_t element_of(const Program *p, TensorId t, TensorId flat)
+{
+    return (p->tensor[t.i].at - p->tensor[flat.i].at) / dtype_bytes(p->tensor[t.i].dtype);
+}
+
+/* What a state names as its master is what its step steps, element for element; without a
+ * step on this rank, it has none. */
+static void check_master(Checker *k, const Program *p, const State *st, const Instr *step)
+{
+    if (!step) {
+        if (has_tensor(st->master) || has_tensor(st->shard.master))
+            broken(k, "the master copy of '%s' is not stepped", st->path);
+        return;
+    }
+    TensorId rounded = makes_weights(step), stepped = step->out[0], master = st->sharded ? st->shard.master : st->master;
+    bool copies = rounded.i != stepped.i, same = has_tensor(master) == copies;
+    if (same && copies && st->sharded)
+        same = equal(bytes_of(p, master), bytes_of(p, stepped));
+    else if (same && copies)
+        same = inside(bytes_of(p, master), bytes_of(p, stepped)) && element_of(p, master, stepped) == element_of(p, st->weight, rounded);
+    if (!same)
+        broken(k, "the step of '%s' is not one of its master copy", st->path);
 }
 
 static uint32_t place_in(const RankGroup *g, uint32_t rank)
@@ -147,8 +182,10 @@ static void check_part(Checker *k, const Program *p, const Proc *update, const S
     int64_t size = part.to - part.from, element = dtype_bytes(p->tensor[st->weight.i].dtype);
     if (part.buffer != all.buffer || size * g->n != all.to - all.from || part.from - all.from != size * place_in(g, p->rank))
         broken(k, "the parts of '%s' that ranks gather do not cover it", gather->path);
-    if (!steps_exactly(p, update, part))
+    const Instr *step = step_of(p, update, part);
+    if (!step || !equal(bytes_of(p, makes_weights(step)), part))
         broken(k, "no instruction steps this rank's part of '%s'", gather->path);
+    check_master(k, p, st, step);
     if (st->shard.first * element != part.from - all.from || st->shard.end * element != part.to - all.from ||
         st->shard.at * element != weight.from - all.from)
         broken(k, "state '%s' says elements %lld..%lld from %lld, but this rank steps others", st->path, (long long)st->shard.first,
@@ -167,6 +204,8 @@ static void check_steps(Checker *k, const Program *p, const Proc *update)
             broken(k, "weight '%s' is not updated", st->path);
         else if (st->sharded)
             check_part(k, p, update, st, &p->instr[i]);
+        else
+            check_master(k, p, st, step_of(p, update, bytes_of(p, st->weight)));
     }
 }
 

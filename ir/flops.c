@@ -213,14 +213,17 @@ double graph_model_flops(const Graph *g, bool causal)
 
 /* ---- instructions of a Program ---- */
 
+/* Scratch is for arithmetic, which is in f32 where operands have fewer bits. */
 static Shape instr_shape(const Instr *in, const Program *p)
 {
+    const int64_t least = dtype_bytes(DT_f32);
     Shape s = {.nfactor = in->nfactor, .arg = in->arg_factor, .out = in->out_factor,
                .threads = p->threads > 0 ? p->threads : 1};
     memcpy(s.extent, in->extent, sizeof s.extent);
     memcpy(s.role, in->role, sizeof s.role);
     bool typed = in->narg > 0 && has_tensor(in->arg[0]);
-    s.width = dtype_bytes(typed ? p->tensor[in->arg[0].i].dtype : p->precision.compute);
+    int64_t width = dtype_bytes(typed ? p->tensor[in->arg[0].i].dtype : p->precision.compute);
+    s.width = (double)(width > least ? width : least);
     return s;
 }
 

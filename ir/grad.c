@@ -35,6 +35,14 @@ static DType gradient_dtype(const Grad *c, ValueId v)
     return val->role == ROLE_WEIGHT ? c->g->precision.grads : val->dtype;
 }
 
+/* What an op makes for an argument: one that can accumulate does so in the type of the
+ * accumulator; of others the result is cast (grad_give). */
+static DType result_dtype(const Grad *c, OpKind kind, ValueId like)
+{
+    bool sums = op_info[kind].flags & OPF_ACCUM || kind == OP_cast;
+    return sums ? gradient_dtype(c, like) : value_of(c->g, like)->dtype;
+}
+
 OpSpec grad_op(const Grad *c, OpKind kind, const char *which)
 {
     Arena *a = c->g->arena;
@@ -71,7 +79,7 @@ void grad_add_result_like(const Grad *c, OpSpec *s, int arg)
     ValueId like = c->op.arg[arg];
     const Value *v = value_of(c->g, like);
     OutSpec *out = &s->out[s->nout++];
-    *out = (OutSpec){.dtype = gradient_dtype(c, like), .rank = v->rank};
+    *out = (OutSpec){.dtype = result_dtype(c, s->kind, like), .rank = v->rank};
     out->suffix = path_ends_with(s->path, op_arg(c->op.kind, arg)->name) ? NULL : op_arg(c->op.kind, arg)->name;
     memcpy(out->axis, v->axis, sizeof out->axis);
     memcpy(out->label, c->op.arg_factor[arg], v->rank);
@@ -110,10 +118,24 @@ static ValueId add_gradients(Grad *c, ValueId of, ValueId a, ValueId b)
     return sum;
 }
 
+/* The gradient in the type it is kept in. */
+static ValueId cast_gradient(Grad *c, int arg, ValueId d)
+{
+    DType to = gradient_dtype(c, c->op.arg[arg]);
+    if (value_of(c->g, d)->dtype == to)
+        return d;
+    OpSpec s = grad_op(c, OP_cast, arena_printf(c->g->arena, "%s.cast", op_arg(c->op.kind, arg)->name));
+    s.attr[op_attr_index(OP_cast, "to")] = ATTR_T(to);
+    grad_add_arg(c, &s, d, c->op.arg_factor[arg]);
+    grad_add_result_like(c, &s, arg);
+    return grad_emit(c, &s);
+}
+
 void grad_give(Grad *c, int arg, ValueId d)
 {
     ValueId of = c->op.arg[arg];
     assert(grad_needs(c, arg) && value_elements(c->g, of) == value_elements(c->g, d));
+    d = cast_gradient(c, arg, d);
     ValueId before = c->sum[of.i];
     c->sum[of.i] = has_value(before) ? add_gradients(c, of, before, d) : d;
     c->uses[of.i]++;

@@ -173,10 +173,10 @@ typedef struct Input {
 } Input;
 
 /* States of a bucket that ranks share out (ZeRO 1): the weights of the bucket lie end
- * to end, and each rank has the moments of one part of that order.  Only in that part
- * is its gradient the sum over all ranks after a step. */
+ * to end, and each rank has the master copy and the moments of one part of that order.
+ * Only in that part is its gradient the sum over all ranks after a step. */
 typedef struct Shard {
-    TensorId moment[2];               /* rank 1: those of elements first..end of the order; NO_TENSOR where there is none */
+    TensorId master, moment[2];       /* rank 1: those of elements first..end of the order; NO_TENSOR where there is none */
     int64_t  at;                      /* element of the order where this weight begins */
     int64_t  first, end;              /* elements of the order that this rank has */
 } Shard;
@@ -184,8 +184,8 @@ typedef struct Shard {
 /* A weight or state as checkpoints and dumps know it. */
 typedef struct State {
     const char *path;                 /* of the weight */
-    TensorId    weight, master, gradient, moment[2]; /* NO_TENSOR where there is none */
-    bool        sharded;              /* its moments are in `shard`, and moment[] is absent */
+    TensorId    weight, master, gradient, moment[2]; /* NO_TENSOR where there is none; master: what `weight` is rounded from */
+    bool        sharded;              /* its master and moments are in `shard`, and those here are absent */
     Shard       shard;
     Init        init;
     bool        frozen, decays;

@@ -290,14 +290,17 @@ static void check_shard(Checker *k, const Program *p, const State *s)
 {
     const Shard *h = &s->shard;
     int64_t part = h->end - h->first;
+    check_named(k, p, "the shard's master", s->path, h->master, false);
     check_named(k, p, "shard moment 0", s->path, h->moment[0], false);
     check_named(k, p, "shard moment 1", s->path, h->moment[1], false);
     if (!s->sharded || k->broken)
         return;
-    if (has_tensor(s->moment[0]) || has_tensor(s->moment[1]))
-        broken(k, "state '%s' has moments of all its elements and of a part", s->path);
+    if (has_tensor(s->master) || has_tensor(s->moment[0]) || has_tensor(s->moment[1]))
+        broken(k, "state '%s' has a master or moments of all its elements and of a part", s->path);
     if (h->at < 0 || h->first < 0 || part < 1 || h->first % part != 0)
         broken(k, "state '%s': elements %lld..%lld are no part of equal ones", s->path, (long long)h->first, (long long)h->end);
+    if (has_tensor(h->master) && tensor_elements(&p->tensor[h->master.i]) != part)
+        broken(k, "state '%s': its master has not the %lld elements of its part", s->path, (long long)part);
     for (int m = 0; m < 2; m++)
         if (has_tensor(h->moment[m]) && tensor_elements(&p->tensor[h->moment[m].i]) != part)
             broken(k, "state '%s': moment %d has not the %lld elements of its part", s->path, m, (long long)part);
@@ -333,7 +336,11 @@ static void check_outside(Checker *k, const Program *p)
         check_named(k, p, "moment 0", s->path, s->moment[0], false);
         check_named(k, p, "moment 1", s->path, s->moment[1], false);
         check_shard(k, p, s);
-        if (k->broken || !has_tensor(s->gradient))
+        if (k->broken)
+            continue;
+        if (has_tensor(s->master) && tensor_elements(&p->tensor[s->weight.i]) != tensor_elements(&p->tensor[s->master.i]))
+            broken(k, "weight '%s' and its master copy have different extents", s->path);
+        if (!has_tensor(s->gradient))
             continue;
         if (tensor_elements(&p->tensor[s->weight.i]) != tensor_elements(&p->tensor[s->gradient.i]))
             broken(k, "weight '%s' and its gradient have different extents", s->path);

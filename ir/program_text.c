@@ -198,6 +198,7 @@ static void print_state(FILE *f, const State *s)
     put_tensor(f, "gradient", s->gradient);
     put_tensors(f, "moments", 2, s->moment);
     if (s->sharded) {
+        put_tensor(f, "shard_master", s->shard.master);
         put_tensors(f, "shard", 2, s->shard.moment);
         put_int(f, "shard_at", s->shard.at);
         put_int(f, "shard_first", s->shard.first);
@@ -457,7 +458,7 @@ static void read_input(Records *r, Program *p)
 
 static void read_state(Records *r, Program *p)
 {
-    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}, .shard = {.moment = {NO_TENSOR, NO_TENSOR}}};
+    State s = {.path = record_string(r, "path"), .moment = {NO_TENSOR, NO_TENSOR}, .shard = {NO_TENSOR, .moment = {NO_TENSOR, NO_TENSOR}}};
     s.weight = get_tensor(r, "weight", p);
     s.master = get_tensor(r, "master", p);
     s.gradient = get_tensor(r, "gradient", p);
@@ -465,6 +466,7 @@ static void read_state(Records *r, Program *p)
         record_fail(r, "state: expected two 'moments'");
     s.sharded = record_has(r, "shard");
     if (s.sharded) {
+        s.shard.master = get_tensor(r, "shard_master", p);
         if (get_tensors(r, "shard", p, s.shard.moment, 2) != 2)
             record_fail(r, "state: expected two tensors in 'shard'");
         s.shard.at = record_int(r, "shard_at", 0, MAX_MAP);

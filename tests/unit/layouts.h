@@ -39,13 +39,13 @@ static inline Status parse_setting(Model *m, Setting s)
     return parse_file(m->ds, arena_printf(m->a, "%s/models/tiny/%s.pmodel", source_tree(), s.model), none, &m->units);
 }
 
-static inline Model model_load(Setting s)
+static inline Model model_load_in(const char *dtype, Setting s)
 {
     Model m = {.a = arena_new("test")};
     m.ds = diags_new(sources_new(m.a));
     Define *d = NULL;
     uint32_t n = 0;
-    char *words = arena_printf(m.a, "%s%s", strstr(s.defines, "dtype=") ? "" : "dtype=f64 ", s.defines), *save;
+    char *words = strstr(s.defines, "dtype=") ? arena_strdup(m.a, s.defines) : arena_printf(m.a, "dtype=%s %s", dtype, s.defines), *save;
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
         add_define(&m, &d, &n, w);
     Units machine;
@@ -61,6 +61,11 @@ static inline Model model_load(Setting s)
     assert_int_equal(status, OK);
     graph_differentiate(m.g);
     return m;
+}
+
+static inline Model model_load(Setting s)
+{
+    return model_load_in("f64", s);
 }
 
 typedef struct Pin { int64_t pp, dp, cp, tp, microbatches; const char *rules; } Pin;

@@ -279,10 +279,14 @@ static void precisions_are_refused_by_key(void **unused)
     (void)unused;
     check_refusal(refused_precision((Precision){DT_bf16, DT_bf16, DT_f32, DT_f32, DT_f32}, false),
                   "device 'cpu' cannot compute in bf16: it has no peak for it");
-    check_refusal(refused_precision((Precision){DT_bf16, DT_bf16, DT_f32, DT_f32, DT_f32}, true),
-                  "'precision.compute' is bf16, and programs compute in f32 or f64 so far");
-    check_refusal(refused_precision((Precision){DT_f32, DT_f32, DT_f32, DT_f64, DT_f32}, true),
-                  "'precision.master' is f64 and 'precision.compute' is f32: they must be equal so far");
+    check_refusal(refused_precision((Precision){DT_f8e4m3, DT_f8e4m3, DT_f32, DT_f32, DT_f32}, true),
+                  "'precision.compute' is f8e4m3, and programs compute in f64, f32, bf16 or f16 so far");
+    check_refusal(refused_precision((Precision){DT_bf16, DT_bf16, DT_f8e5m2, DT_f32, DT_f32}, true),
+                  "'precision.grads' is f8e5m2, and programs keep f64, f32, bf16 or f16 so far");
+    check_refusal(refused_precision((Precision){DT_bf16, DT_f32, DT_f32, DT_bf16, DT_f32}, true),
+                  "'precision.master' is bf16 and 'precision.weights' is f32: the master copy must be the same or have more bits");
+    check_refusal(refused_precision((Precision){DT_bf16, DT_bf16, DT_f32, DT_f32, DT_bf16}, true),
+                  "'precision.reduce' is bf16, and under 'compute = bf16' sums are in f32 so far");
 }
 
 static void types_are_refused_by_name(void **unused)
@@ -294,9 +298,9 @@ static void types_are_refused_by_name(void **unused)
     build_free(&m.b);
     m = mini();
     ValueId w = weight(&m.b, "w", SHAPE(m.d));
-    value_of(m.b.g, w)->dtype = DT_f64;
+    value_of(m.b.g, w)->dtype = DT_f8e4m3;
     output(&m.b, w);
-    assert_string_equal(refusal(&m.b, 1), "weight 'w' is f64 and 'precision.compute' is f32: they must be equal so far");
+    assert_string_equal(refusal(&m.b, 1), "weight 'w' is f8e4m3, and programs hold f64, f32, bf16 or f16 so far");
     build_free(&m.b);
 }
 
