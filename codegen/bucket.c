@@ -215,17 +215,11 @@ static void give_states(Program *p, const Bucket *b, State *s, int64_t at)
         s->moment[k] = like_weight(p, s->weight, b->moment[k], at);
 }
 
-/* Whether the optimizer steps a copy with more bits than the weights have. */
-static bool has_master(const Program *p, const Bucket *b)
-{
-    return b->updated && p->optimizer.kind != OPTIMIZER_NONE && dtype_bytes(p->precision.master) > dtype_bytes(b->kind.dtype);
-}
-
 static void lay_out_states(Program *p, Bucket *b, const char *name)
 {
     AxisPlace part = {.local = b->part, .global = b->elements, .origin = b->first};
     DType stepped = b->kind.dtype;
-    if (has_master(p, b)) {
+    if (b->updated && state_is_rounded(p, &p->state[b->state[0]])) {
         stepped = p->precision.master;
         b->master = flat(p, arena_printf(p->arena, "%s.master", name), CLASS_master, stepped, part, ROLE_STEP);
     }

@@ -101,3 +101,9 @@ uint64_t program_hash(const Program *p)
     free(text);
     return h;
 }
+
+bool state_is_rounded(const Program *p, const State *s)
+{
+    bool stepped = has_tensor(s->gradient) && p->optimizer.kind != OPTIMIZER_NONE;
+    return stepped && dtype_bytes(p->precision.master) > dtype_bytes(p->tensor[s->weight.i].dtype);
+}

@@ -237,6 +237,10 @@ double  instr_flops(const Instr *, const Program *);
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
 const Attr *instr_attr(const Instr *, const char *name);
 
+/* Whether the optimizer steps a copy of the weight that has more bits; not every rank has
+ * it, or all of it. */
+bool    state_is_rounded(const Program *, const State *);
+
 /* Where the states' gradients lie, in order of buffer and place. */
 typedef struct GradientPlace {
     BufferId buffer;

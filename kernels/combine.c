@@ -11,7 +11,7 @@
 
 bool combine_has(DType dtype, ReduceOp op)
 {
-    return (dtype == DT_f32 || dtype == DT_f64 || dtype == DT_i32 || dtype == DT_i64) && (op == REDUCE_SUM || op == REDUCE_MAX);
+    return (dtype == DT_f32 || dtype == DT_f64 || dtype == DT_bf16 || dtype == DT_i32 || dtype == DT_i64) && (op == REDUCE_SUM || op == REDUCE_MAX);
 }
 
 void combine(const Combine *c, Isa isa)

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/kernel.h"
+#include "kernels/gemm.h"
 
 /* Parts are multiples of the providers' register tiles (AVX2: 4 x 24 in rows and
  * columns, ours 6 x 16, AVX-512: 8 x 48), so no worker but the last has a ragged edge. */
@@ -23,7 +23,7 @@ enum { OWN_ROWS = 48, OWN_END = 512, OWN_DEPTH = 32 };
 /* Tell the OpenMP runtime that the calling thread works alone.  The runtime is
  * the provider's, not ours: it is looked up, and where there is none (a provider
  * without threads) there is nothing to tell. */
-static void work_alone(void)
+void work_alone(void)
 {
     static _Thread_local bool told;
     if (told)
@@ -38,6 +38,7 @@ typedef struct Job {
     const Gemm *g;
     const void *a, *b;
     void       *c;
+    DType       type;                 /* of C, where it is not that of the product */
     int         rows, columns;        /* of the grid of workers */
 } Job;
 
@@ -134,6 +135,23 @@ static void part_f32(void *ctx, int worker, int nworker)
     (void)s;
 }
 
+static void part_bf16(void *ctx, int worker, int nworker)
+{
+    (void)nworker;
+    const Job *j = ctx;
+    Part p = part_of(j, worker);
+    Reals c = reals_from((Reals){j->type, j->c}, p.c);
+    if (p.g.m == 0 || p.g.n == 0)
+        return;
+    if (p.g.k > 0) {
+        multiply_bf16(&p.g, (const Bf16 *)j->a + p.a, (const Bf16 *)j->b + p.b, c);
+        return;
+    }
+    for (int64_t i = 0; i < p.g.m; i++)
+        for (int64_t k = 0; k < p.g.n; k++)
+            put(c, i * p.g.ldc + k, p.g.beta == 0 ? 0 : p.g.beta * get(c, i * p.g.ldc + k));
+}
+
 /* Debian's serial OpenBLAS has one packing buffer for the whole process and no lock
  * around it: two threads in dgemm at once get wrong numbers.  f64 serves tests, so
  * one thread at a time is fast enough. */
@@ -173,6 +191,14 @@ void gemm_f32(Team *team, const Gemm *g, const float *a, const float *b, float *
     run(team, &j, part_f32);
 }
 
+void gemm_bf16(Team *team, const Gemm *g, const Bf16 *a, const Bf16 *b, void *c, DType type)
+{
+    check(g);
+    assert(g->alpha == 1 && (type == DT_bf16 || type == DT_f32));
+    Job j = {.g = g, .a = a, .b = b, .c = c, .type = type, .rows = 1, .columns = 1};
+    run(team, &j, part_bf16);
+}
+
 void gemm_f64(Team *team, const Gemm *g, const double *a, const double *b, double *c)
 {
     (void)team;
@@ -191,6 +217,6 @@ const char *gemm_providers(void)
     const dnnl_version_t *d = dnnl_version();
     char blas[32] = "?";
     sscanf(openblas_get_config(), "OpenBLAS %31s", blas);
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32), OpenBLAS %s (f64)", d->major, d->minor, d->patch, blas);
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d (f32, bf16), OpenBLAS %s (f64)", d->major, d->minor, d->patch, blas);
     return text;
 }

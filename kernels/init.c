@@ -80,16 +80,9 @@ static double element(const Init *init, uint64_t seed, uint32_t key, uint64_t i)
     return start_value(init, (p.word[i % 4] + 0.5) * 0x1p-32);
 }
 
-void init_fill_f32(const Init *init, const char *path, uint64_t seed, int64_t first, int64_t n, float *out)
+void init_fill(const Init *init, const char *path, uint64_t seed, int64_t first, int64_t n, Reals out)
 {
     uint32_t key = fnv1a(path);
     for (int64_t i = 0; i < n; i++)
-        out[i] = (float)element(init, seed, key, (uint64_t)(first + i));
-}
-
-void init_fill_f64(const Init *init, const char *path, uint64_t seed, int64_t first, int64_t n, double *out)
-{
-    uint32_t key = fnv1a(path);
-    for (int64_t i = 0; i < n; i++)
-        out[i] = element(init, seed, key, (uint64_t)(first + i));
+        put(out, i, element(init, seed, key, (uint64_t)(first + i)));
 }

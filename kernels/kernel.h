@@ -7,12 +7,13 @@
  * Kernels never allocate, never print and never fail: what can be wrong with a
  * program or with data is checked before they run (they assert it).
  *
- * Every op has a plain C form in kernels/ref/ for f32 and f64; fast f32 forms in
+ * Every op has a plain C form in kernels/ref/, for operands of any types; fast forms in
  * kernels/cpu/ are built once per instruction set and preferred where they exist.
  * All sums run in an order that depends on shapes and team size only, so the same
  * program, binary and CPU kind give the same bits. */
 #include "ir/place.h"
 #include "ir/program.h"
+#include "kernels/reals.h"
 #include "kernels/team.h"
 
 /* Numbers of the current step that every kernel may read. */
@@ -52,12 +53,16 @@ typedef enum Isa { ISA_REF, ISA_V2, ISA_V3, ISA_V4 } Isa;
 Isa         isa_best(void);           /* of this CPU */
 const char *isa_name(Isa);
 
-/* The kernel of an op in a compute dtype (f32 or f64), fastest form the ISA
- * allows; NULL when the CPU backend cannot run it (say so by name). */
-Kernel kernel_find(OpKind, DType compute, Isa);
-Kernel kernel_ref(OpKind, DType compute);
+/* The fastest form the ISA allows for an instruction, by the types of its operands; NULL
+ * when the CPU backend cannot run it (say so by name). */
+Kernel kernel_of(const Instr *, const Program *, Isa);
+/* The fast form for operands that are all f32, or all f64, or bf16 and perhaps f32 among
+ * them (scalars may be f64); without one, the plain form. */
+Kernel kernel_find(OpKind, DType, Isa);
+/* The plain form; NULL: the op is not executed by a kernel. */
+Kernel kernel_ref(OpKind);
 
-/* ---- matrices: one gemm() over providers (oneDNN for f32, BLAS for f64) ---- */
+/* ---- matrices: one gemm() over providers (oneDNN for f32 and bf16, BLAS for f64) ---- */
 
 /* C[m,n] = alpha A B + beta C, row-major; ta/tb: the operand is stored transposed.
  * Without a team (NULL) the calling thread computes all of it: a worker's own matrix. */
@@ -68,7 +73,9 @@ typedef struct Gemm {
 } Gemm;
 void        gemm_f32(Team *, const Gemm *, const float *a, const float *b, float *c);
 void        gemm_f64(Team *, const Gemm *, const double *a, const double *b, double *c);
-/* Providers and versions, for --version: "oneDNN 2.6.3 (f32), OpenBLAS 0.3.21 (f64)". */
+/* Sums in f32, C in f32 or bf16; alpha is 1. */
+void        gemm_bf16(Team *, const Gemm *, const Bf16 *a, const Bf16 *b, void *c, DType type);
+/* Providers and versions, for --version: "oneDNN 2.6.3 (f32, bf16), OpenBLAS 0.3.21 (f64)". */
 const char *gemm_providers(void);
 
 /* ---- random numbers: Philox4x32-10 (Salmon et al., SC 2011), DESIGN 3 ---- */
@@ -79,7 +86,6 @@ Philox   philox4(uint64_t seed, uint32_t key, uint64_t block, uint64_t step);
 uint64_t dropout_threshold(double p);
 
 /* Fill `n` elements starting at global element `first` of a weight. */
-void init_fill_f32(const Init *, const char *path, uint64_t seed, int64_t first, int64_t n, float *out);
-void init_fill_f64(const Init *, const char *path, uint64_t seed, int64_t first, int64_t n, double *out);
+void init_fill(const Init *, const char *path, uint64_t seed, int64_t first, int64_t n, Reals out);
 
 #endif

@@ -184,19 +184,21 @@ void int_put(const Tensor *t, void *p, int64_t i, int64_t value)
 
 double real_at(const Tensor *t, const void *p, int64_t i)
 {
-    switch (t->dtype) {
-    case DT_f64: return ((const double *)p)[i];
-    case DT_f32: return (double)((const float *)p)[i];
-    default:     return (double)int_at(t, p, i);
+    switch ((int)t->dtype) {
+    case DT_f64:
+    case DT_f32:
+    case DT_bf16: return get((Reals){t->dtype, (void *)(uintptr_t)p}, i);
+    default:      return (double)int_at(t, p, i);
     }
 }
 
 void real_put(const Tensor *t, void *p, int64_t i, double value)
 {
-    switch (t->dtype) {
-    case DT_f64: ((double *)p)[i] = value; return;
-    case DT_f32: ((float *)p)[i] = (float)value; return;
-    default:     int_put(t, p, i, (int64_t)value);
+    switch ((int)t->dtype) {
+    case DT_f64:
+    case DT_f32:
+    case DT_bf16: put((Reals){t->dtype, p}, i, value); return;
+    default:      int_put(t, p, i, (int64_t)value);
     }
 }
 

@@ -59,7 +59,7 @@ static inline int64_t row_length(const Tensor *t)
 /* Elements of any dtype the op may have there. */
 int64_t int_at(const Tensor *, const void *, int64_t i);             /* integers and bool */
 void    int_put(const Tensor *, void *, int64_t i, int64_t value);
-double  real_at(const Tensor *, const void *, int64_t i);            /* f32, f64 and integers */
+double  real_at(const Tensor *, const void *, int64_t i);            /* f32, f64, bf16 and integers */
 void    real_put(const Tensor *, void *, int64_t i, double value);   /* the same */
 
 /* Attributes of the instruction. */

@@ -3,13 +3,13 @@
 #include "kernels/kernel.h"
 #include "kernels/ref/ref.h"
 
-static const Kernel plain[OP_KINDS][2] = {           /* f32, f64 */
-#define REF(op) [OP_##op] = {ref_##op##_f32, ref_##op##_f64},
+static const Kernel plain[OP_KINDS] = {
+#define REF(op) [OP_##op] = ref_##op,
 #include "kernels/ref/ref.def"
 #undef REF
 };
 
-typedef struct Fast { OpKind op; DType compute; Kernel kernel[3]; } Fast;   /* v2, v3, v4 */
+typedef struct Fast { OpKind op; DType type; Kernel kernel[3]; } Fast;   /* v2, v3, v4 */
 
 static const Fast fast[] = {
 #define CPU(op, real) {OP_##op, DT_##real, {op##_##real##_v2, op##_##real##_v3, op##_##real##_v4}},
@@ -17,17 +17,54 @@ static const Fast fast[] = {
 #undef CPU
 };
 
-Kernel kernel_ref(OpKind op, DType compute)
+Kernel kernel_ref(OpKind op)
 {
-    if (compute != DT_f32 && compute != DT_f64)
-        return NULL;
-    return plain[op][compute == DT_f64];
+    return plain[op];
 }
 
-Kernel kernel_find(OpKind op, DType compute, Isa isa)
+Kernel kernel_find(OpKind op, DType type, Isa isa)
 {
     for (size_t i = 0; isa != ISA_REF && i < sizeof fast / sizeof *fast; i++)
-        if (fast[i].op == op && fast[i].compute == compute)
+        if (fast[i].op == op && fast[i].type == type)
             return fast[i].kernel[isa - ISA_V2];
-    return kernel_ref(op, compute);
+    return kernel_ref(op);
+}
+
+/* ---- the type that an instruction computes in ---- */
+
+typedef struct Types { bool f64, f32, bf16, other; } Types;
+
+/* Counts, norms and their like are f64 beside any type. */
+static void see(Types *s, const Tensor *t)
+{
+    if (!dtype_is_float(t->dtype) || (t->dtype == DT_f64 && t->rank == 0))
+        return;
+    s->f64 |= t->dtype == DT_f64;
+    s->f32 |= t->dtype == DT_f32;
+    s->bf16 |= t->dtype == DT_bf16;
+    s->other |= t->dtype != DT_f64 && t->dtype != DT_f32 && t->dtype != DT_bf16;
+}
+
+static Types types_of(const Instr *in, const Program *p)
+{
+    Types s = {0};
+    for (int a = 0; a < in->narg; a++)
+        if (has_tensor(in->arg[a]))
+            see(&s, &p->tensor[in->arg[a].i]);
+    for (int k = 0; k < in->nout; k++)
+        if (has_tensor(in->out[k]))
+            see(&s, &p->tensor[in->out[k].i]);
+    return s;
+}
+
+Kernel kernel_of(const Instr *in, const Program *p, Isa isa)
+{
+    Types s = types_of(in, p);
+    if (s.other)
+        return NULL;
+    if (s.f64 && (s.f32 || s.bf16))
+        return kernel_ref(in->op);
+    bool none = !s.f64 && !s.f32 && !s.bf16;
+    DType type = none ? p->precision.compute : s.bf16 ? DT_bf16 : s.f64 ? DT_f64 : DT_f32;
+    return kernel_find(in->op, type, isa);
 }

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "runtime/ranks.h"
+#include "runtime/states.h"
 #include "runtime/steps.h"
 
 enum { VERSION = 1 };
@@ -337,24 +338,40 @@ static const char *shape_text(Arena *a, const STensor *t)
     return s.s;
 }
 
-static bool same_shape(const STensor *x, const STensor *y)
+static bool same_extents(const STensor *x, const STensor *y)
 {
-    bool same = x->dtype == y->dtype && x->rank == y->rank;
+    bool same = x->rank == y->rank;
     for (uint32_t i = 0; same && i < x->rank; i++)
         same = x->extent[i] == y->extent[i];
     return same;
 }
 
+static bool trains(const Rank *r)
+{
+    return has_tensor(r->program->loss) || has_tensor(r->program->norm);
+}
+
+/* Whether a tensor of a file can be what the rank has.  Training goes on with the very
+ * numbers; to run forward in bf16, the f32 ones it was trained with do. */
+static bool serves(const Rank *r, const STensor *have, const STensor *want)
+{
+    bool rounds = !trains(r) && have->dtype == DT_f32 && want->dtype == DT_bf16;
+    return (have->dtype == want->dtype || rounds) && same_extents(have, want);
+}
+
 /* Every tensor wanted is there with its shape, and no other is. */
-static Status match_tensors(Arena *a, const SFile *f, const StoredList *list)
+static Status match_tensors(Arena *a, const Rank *r, const SFile *f, const StoredList *list)
 {
     Status s = OK;
+    bool rounds = false;
     for (uint32_t i = 0; i < list->n; i++) {
         const STensor *want = &list->tensor[i].shape, *have = sfile_find(f, want->name);
         if (!have)
             s = damaged(f->path, arena_printf(a, "tensor '%s' is missing", want->name));
-        else if (!same_shape(have, want))
+        else if (!serves(r, have, want))
             s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want->name, shape_text(a, have), shape_text(a, want)));
+        else
+            rounds |= have->dtype != want->dtype;
     }
     for (uint32_t i = 0; i < f->ntensor; i++) {
         bool wanted = false;
@@ -363,6 +380,8 @@ static Status match_tensors(Arena *a, const SFile *f, const StoredList *list)
         if (!wanted)
             s = damaged(f->path, arena_printf(a, "the plan has no tensor '%s'", f->tensor[i].name));
     }
+    if (s == OK && rounds)
+        fprintf(stderr, "note: weights are rounded from f32 to bf16\n");
     return s;
 }
 
@@ -370,19 +389,9 @@ static Status match_file(Arena *a, const Rank *r, const char *folder, int file)
 {
     SFile f;
     TRY(sfile_open(a, arena_printf(a, "%s/%s", folder, checkpoint_file[file]), &f));
-    Status s = match_tensors(a, &f, tensors_of(r, file));
+    Status s = match_tensors(a, r, &f, tensors_of(r, file));
     sfile_close(&f);
     return s;
-}
-
-/* Compute copies follow their masters. */
-static void copy_masters(const Rank *r)
-{
-    for (uint32_t i = 0; i < r->program->nstate; i++) {
-        const State *s = &r->program->state[i];
-        if (has_tensor(s->master) && s->master.i != s->weight.i)
-            memcpy(rank_at(r, s->weight, 0, 0), rank_at(r, s->master, 0, 0), (size_t)tensor_bytes(&r->program->tensor[s->weight.i]));
-    }
 }
 
 static void print_value(const json_t *value)
@@ -439,14 +448,14 @@ static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfil
 
 Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
 {
-    const Program *p = r->program;
-    bool trains = has_tensor(p->loss) || has_tensor(p->norm);
-    int nfile = trains ? FILE_STATE : FILE_MOMENTS;  /* to run forward, weights do */
+    int nfile = trains(r) ? FILE_STATE : FILE_MOMENTS;   /* to run forward, weights do */
     Status s = OK;
     TRY(rank_outcome(r, rank_reports(r) ? check_folder(a, r, folder, nfile, data) : OK));
     for (int i = 0; s == OK && i < nfile; i++)
         s = stored_read(a, r, arena_printf(a, "%s/%s", folder, checkpoint_file[i]), tensors_of(r, i));
-    TRY(rank_outcome(r, s));
-    copy_masters(r);
-    return OK;
+    if (s == OK && trains(r)) {                       /* from the same file, whoever has the master copy */
+        StoredList rounded = states_list(a, r, STATES_ROUNDED, NULL);
+        s = stored_read(a, r, arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_WEIGHTS]), &rounded);
+    }
+    return rank_outcome(r, s);
 }

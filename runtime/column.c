@@ -147,12 +147,8 @@ static void make_sample(const Column *c, uint64_t seed, int64_t sample, void *to
 {
     static const Init normal = {.kind = INIT_normal, .a = 1};
     int64_t first = sample * c->length;
-    if (c->input->dtype == DT_f32) {
-        init_fill_f32(&normal, c->key, seed, first, c->length, to);
-        return;
-    }
-    if (c->input->dtype == DT_f64) {
-        init_fill_f64(&normal, c->key, seed, first, c->length, to);
+    if (dtype_is_float(c->input->dtype)) {
+        init_fill(&normal, c->key, seed, first, c->length, (Reals){c->input->dtype, to});
         return;
     }
     uint64_t range = (uint64_t)c->most + 1;

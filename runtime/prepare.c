@@ -28,6 +28,10 @@ static Status no_effect(const char *option, const char *why)
 static Status check_options(const Program *p, const RunOptions *o)
 {
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
+    if (p->precision.compute == DT_f16) {
+        fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
+        return ERR_REJECT;
+    }
     if (run_trains(p) && p->optimizer.kind == OPTIMIZER_NONE)
         return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");

@@ -53,19 +53,20 @@ static bool communicates(const Instr *in)
     return op_info[in->op].flags & OPF_COMM;
 }
 
+/* The first that is missing is said: the others are likely to be of its kind. */
 static Status find_kernels(Rank *r)
 {
     const Program *p = r->program;
-    Status status = OK;
     for (uint32_t i = 0; i < p->ninstr; i++) {
-        r->kernel[i] = kernel_find(p->instr[i].op, p->precision.compute, r->isa);
-        if (r->kernel[i] || communicates(&p->instr[i]))
+        const Instr *in = &p->instr[i];
+        r->kernel[i] = kernel_of(in, p, r->isa);
+        if (r->kernel[i] || communicates(in))
             continue;
-        fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' in %s\n", p->instr[i].path,
-                op_info[p->instr[i].op].name, dtype_name(p->precision.compute));
-        status = ERR_REJECT;
+        TensorId t = in->narg && has_tensor(in->arg[0]) ? in->arg[0] : in->out[0];
+        fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' on %s\n", in->path, op_info[in->op].name, dtype_name(p->tensor[t.i].dtype));
+        return ERR_REJECT;
     }
-    return status;
+    return OK;
 }
 
 /* Run every procedure once on zeroed memory, as for the last micro-batch, which leaves
@@ -145,36 +146,90 @@ static void zero_tensor(const Rank *r, TensorId id)
         memset(rank_at(r, id, 0, 0), 0, (size_t)tensor_bytes(&r->program->tensor[id.i]));
 }
 
-/* Start values belong to global elements, so parts are filled row by row; padding is 0. */
-static void fill_tensor(const Rank *r, TensorId id, const State *s, uint64_t seed)
+/* Where start values go: elements first..end of what the rank has of a weight.  They are
+ * rounded to `through` before they are to the type of `to`. */
+typedef struct Start {
+    const State *state;
+    int64_t      first, end;
+    DType        through;
+    Reals        to;                  /* of element `first` */
+} Start;
+
+/* Global elements, which lie row by row. */
+static void fill_row(const Start *f, uint64_t seed, int64_t global, int64_t n, int64_t at)
+{
+    enum { PIECE = 256 };
+    double piece[PIECE];
+    Reals start = {f->through, piece};
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = n - i < PIECE ? n - i : PIECE;
+        init_fill(&f->state->init, f->state->path, seed, global + i, m, start);
+        for (int64_t k = 0; k < m; k++)
+            put(f->to, at + i + k, get(start, k));
+    }
+}
+
+/* Padding stays 0. */
+static void fill(const Rank *r, const Start *f, uint64_t seed)
+{
+    const Tensor *t = &r->program->tensor[f->state->weight.i];
+    int64_t length = t->rank ? t->axis[t->rank - 1].local : 1;
+    for (int64_t row = f->first / length; row * length < f->end; row++) {
+        int64_t start = row * length, from = f->first > start ? f->first - start : 0;
+        int64_t to = f->end - start < length ? f->end - start : length, valid = place_row_valid(t, row);
+        to = to < valid ? to : valid;
+        if (from < to)
+            fill_row(f, seed, place_row(t, row, 0) + from, to - from, start + from - f->first);
+    }
+}
+
+static void fill_tensor(const Rank *r, TensorId id, const State *s, DType through, uint64_t seed)
 {
     const Tensor *t = &r->program->tensor[id.i];
-    char *at = rank_at(r, id, 0, 0);
-    int64_t all = tensor_elements(t), length = t->rank ? t->axis[t->rank - 1].local : 1, bytes = dtype_bytes(t->dtype);
+    if (!has_tensor(id))
+        return;
     zero_tensor(r, id);
-    for (int64_t row = 0; row < all / length; row++, at += length * bytes) {
-        int64_t first = place_row(t, row, 0), n = place_row_valid(t, row);
-        if (t->dtype == DT_f64)
-            init_fill_f64(&s->init, s->path, seed, first, n, (double *)(void *)at);
-        else
-            init_fill_f32(&s->init, s->path, seed, first, n, (float *)(void *)at);
+    fill(r, &(Start){s, 0, tensor_elements(t), through, {t->dtype, rank_at(r, id, 0, 0)}}, seed);
+}
+
+/* The part of the master copy that the rank has. */
+static void fill_shard(const Rank *r, const State *s, uint64_t seed)
+{
+    const Shard *h = &s->shard;
+    if (!s->sharded || !has_tensor(h->master))
+        return;
+    int64_t all = tensor_elements(&r->program->tensor[s->weight.i]);
+    int64_t first = h->first > h->at ? h->first - h->at : 0, end = h->end - h->at < all ? h->end - h->at : all;
+    Reals to = {r->program->tensor[h->master.i].dtype, rank_at(r, h->master, 0, 0)};
+    if (first < end)
+        fill(r, &(Start){s, first, end, to.dtype, reals_from(to, h->at + first - h->first)}, seed);
+}
+
+static void zero_states(const Rank *r, const State *s)
+{
+    zero_tensor(r, s->gradient);
+    for (int k = 0; k < 2; k++) {
+        zero_tensor(r, s->moment[k]);
+        if (s->sharded && s->shard.at == 0)          /* by the first of its bucket */
+            zero_tensor(r, s->shard.moment[k]);
     }
+    if (s->sharded && s->shard.at == 0)
+        zero_tensor(r, s->shard.master);
 }
 
 void rank_init(Rank *r, uint64_t seed)
 {
+    const Program *p = r->program;
     r->step.seed = seed;
-    for (uint32_t i = 0; i < r->program->nstate; i++) {
-        const State *s = &r->program->state[i];
+    for (uint32_t i = 0; i < p->nstate; i++)
+        zero_states(r, &p->state[i]);
+    for (uint32_t i = 0; i < p->nstate; i++) {
+        const State *s = &p->state[i];
         exchange_begin(r, -1);
-        fill_tensor(r, s->weight, s, seed);
-        if (has_tensor(s->master) && s->master.i != s->weight.i)
-            fill_tensor(r, s->master, s, seed);
-        zero_tensor(r, s->gradient);
-        zero_tensor(r, s->moment[0]);
-        zero_tensor(r, s->moment[1]);
-        for (int k = 0; k < 2 && s->sharded && s->shard.at == 0; k++)     /* by the first of its bucket */
-            zero_tensor(r, s->shard.moment[k]);
+        DType weight = p->tensor[s->weight.i].dtype;
+        fill_tensor(r, s->weight, s, state_is_rounded(p, s) ? p->precision.master : weight, seed);
+        fill_tensor(r, s->master, s, p->precision.master, seed);
+        fill_shard(r, s, seed);
     }
 }
 

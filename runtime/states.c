@@ -34,14 +34,14 @@ static bool cut_shard(Stored *x, const State *s, int64_t *offset)
     return true;
 }
 
-static void add_shard(Listing *l, const State *s, int k)
+/* A tensor of the shard, under a name. */
+static void add_shard(Listing *l, const State *s, TensorId id, const char *name)
 {
     const Rank *r = l->rank;
-    TensorId id = s->shard.moment[k];
     int64_t offset;
     if (!has_tensor(id))
         return;
-    Stored x = state_at(l, s->weight, moment_name(l->a, r, s, k));
+    Stored x = state_at(l, s->weight, name);
     DType dtype = r->program->tensor[id.i].dtype;
     x.shape.bytes = x.shape.bytes / dtype_bytes(x.shape.dtype) * dtype_bytes(dtype);
     x.shape.dtype = dtype;
@@ -51,16 +51,41 @@ static void add_shard(Listing *l, const State *s, int k)
     add(l, &x);
 }
 
+static void add_whole(Listing *l, TensorId id, const char *name)
+{
+    if (!has_tensor(id))
+        return;
+    Stored x = state_at(l, id, name);
+    add(l, &x);
+}
+
 static void add_moments(Listing *l, const State *s)
 {
     for (int k = 0; k < 2; k++) {
-        if (s->sharded) {
-            add_shard(l, s, k);
-        } else if (has_tensor(s->moment[k])) {
-            Stored x = state_at(l, s->moment[k], moment_name(l->a, l->rank, s, k));
-            add(l, &x);
-        }
+        const char *name = moment_name(l->a, l->rank, s, k);
+        if (s->sharded)
+            add_shard(l, s, s->shard.moment[k], name);
+        else
+            add_whole(l, s->moment[k], name);
     }
+}
+
+/* What the optimizer steps: the master copy where there is one, at ranks that have it. */
+static void add_weight(Listing *l, const State *s)
+{
+    if (!state_is_rounded(l->rank->program, s))
+        add_whole(l, s->weight, s->path);
+    else if (s->sharded)
+        add_shard(l, s, s->shard.master, s->path);
+    else
+        add_whole(l, s->master, s->path);
+}
+
+/* What is rounded from a master copy, here or at another rank. */
+static void add_rounded(Listing *l, const State *s)
+{
+    if (state_is_rounded(l->rank->program, s))
+        add_whole(l, s->weight, s->path);
 }
 
 /* Buckets complete them where they lie; of a shared one, what the rank's moments go with. */
@@ -83,13 +108,11 @@ StoredList states_list(Arena *a, const Rank *r, StateKind kind, const char *only
     Listing l = {.a = a, .rank = r, .only = only};
     for (uint32_t i = 0; i < r->program->nstate; i++) {
         const State *s = &r->program->state[i];
-        if (kind == STATES_MOMENTS)
-            add_moments(&l, s);
-        else if (kind == STATES_GRADIENTS)
-            add_gradient(&l, s);
-        else {
-            Stored x = state_at(&l, has_tensor(s->master) ? s->master : s->weight, s->path);
-            add(&l, &x);
+        switch (kind) {
+        case STATES_WEIGHTS:   add_weight(&l, s); break;
+        case STATES_ROUNDED:   add_rounded(&l, s); break;
+        case STATES_MOMENTS:   add_moments(&l, s); break;
+        case STATES_GRADIENTS: add_gradient(&l, s); break;
         }
     }
     return l.list;

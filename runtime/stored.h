@@ -50,7 +50,8 @@ typedef struct SFileSum { uint64_t bytes, xxh3; } SFileSum;
 /* Write a file together, or none: every rank its parts.  Called by all ranks at once, and
  * it comes to the same for all.  The sum is known to the rank that reports.  The arena is for scratch. */
 Status stored_write(Arena *, const struct Rank *, const char *path, const StoredList *, SFileSum *);
-/* Copy what this rank has of the tensors from a file that holds them all. */
+/* Copy what this rank has of the tensors from a file that holds them all, rounded where it
+ * has them in another type. */
 Status stored_read(Arena *, const struct Rank *, const char *path, const StoredList *);
 
 #endif

@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "base/files.h"
+#include "kernels/reals.h"
 #include "runtime/ranks.h"
 #include "runtime/stored.h"
 
@@ -187,9 +188,20 @@ Status stored_write(Arena *a, const Rank *r, const char *path, const StoredList 
 
 /* ---- reading ---- */
 
+/* A tensor of a file, and the type that the rank has it in. */
+typedef struct Taken { const STensor *from; DType to; } Taken;
+
 static void take_bytes(void *ctx, char *data, int64_t at, int64_t bytes)
 {
-    memcpy(data, (const char *)ctx + at, (size_t)bytes);
+    const Taken *t = ctx;
+    int64_t size = dtype_bytes(t->to);
+    if (t->from->dtype == t->to) {
+        memcpy(data, (const char *)t->from->data + at, (size_t)bytes);
+        return;
+    }
+    Reals from = reals_from((Reals){t->from->dtype, (void *)(uintptr_t)t->from->data}, at / size);
+    for (int64_t i = 0; i < bytes / size; i++)
+        put((Reals){t->to, data}, i, get(from, i));
 }
 
 Status stored_read(Arena *a, const Rank *r, const char *path, const StoredList *list)
@@ -198,8 +210,9 @@ Status stored_read(Arena *a, const Rank *r, const char *path, const StoredList *
     TRY(sfile_open(a, path, &f));
     for (uint32_t i = 0; i < list->n; i++) {
         const STensor *t = sfile_find(&f, list->tensor[i].shape.name);
-        assert(t && t->bytes == list->tensor[i].shape.bytes && "files are checked first");
-        stored_walk(r, &list->tensor[i], take_bytes, (void *)(uintptr_t)t->data);
+        Taken taken = {t, list->tensor[i].shape.dtype};
+        assert(t && t->bytes / dtype_bytes(t->dtype) == list->tensor[i].shape.bytes / dtype_bytes(taken.to) && "files are checked first");
+        stored_walk(r, &list->tensor[i], take_bytes, &taken);
     }
     sfile_close(&f);
     return OK;

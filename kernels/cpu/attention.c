@@ -109,7 +109,7 @@ static void attend_some(void *ctx, int worker, int nworker)
 CPU_KERNEL(attention, f32)
 {
     if (!attend_can(c, 3)) {
-        ref_attention_f32(c);
+        ref_attention(c);
         return;
     }
     Attend a = attend_of(c, 0, 3);

@@ -143,7 +143,7 @@ static void slope_some(void *ctx, int worker, int nworker)
 CPU_KERNEL(attention_grad, f32)
 {
     if (!attend_can(c, MASK) || c->out[3]) {
-        ref_attention_grad_f32(c);
+        ref_attention_grad(c);
         return;
     }
     Attend a = attend_of(c, Q, MASK);

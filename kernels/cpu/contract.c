@@ -3,7 +3,6 @@
  * second and the result) and K (in both, summed).  Where each group can be walked
  * with one stride in both tensors that have it, in one order, the product is a
  * gemm per batch index, transposed as the strides say; else the plain form runs. */
-#ifndef REAL
 #include "kernels/cpu/gates.h"
 #include "kernels/cpu/rows.h"
 
@@ -86,99 +85,143 @@ static bool as_gemm(const KCall *c, int p, int q, Product *out)
     return true;
 }
 
-#define THIS "kernels/cpu/contract.c"
-#include "kernels/each_real.h"
-#else
-
-typedef struct NAME(Job) {
+typedef struct Job {
     const KCall   *c;
     const Product *p;
     int64_t        batches;
-} NAME(Job);
+} Job;
 
-static void NAME(multiply)(const NAME(Job) *j, Team *team, const Walk *w)
+static const void *arg_from(const KCall *c, int arg, const Walk *w)
 {
-    const REAL *a = (const REAL *)j->c->arg[0] + w->at[0], *b = (const REAL *)j->c->arg[1] + w->at[1];
-    REAL *y = (REAL *)j->c->out[0] + w->at[MAX_ARGS];
-    NAME(gemm)(team, &j->p->gemm, j->p->swapped ? b : a, j->p->swapped ? a : b, y);
+    return (const char *)c->arg[arg] + w->at[arg] * dtype_bytes(c->argt[arg]->dtype);
 }
 
-static void NAME(multiply_some)(void *ctx, int worker, int nworker)
+static void multiply(const Job *j, Team *team, const Walk *w)
 {
-    const NAME(Job) *j = ctx;
+    const KCall *c = j->c;
+    const void *a = arg_from(c, j->p->swapped, w), *b = arg_from(c, !j->p->swapped, w);
+    DType type = c->outt[0]->dtype;
+    void *y = (char *)c->out[0] + w->at[MAX_ARGS] * dtype_bytes(type);
+    if (c->argt[0]->dtype == DT_bf16)
+        gemm_bf16(team, &j->p->gemm, a, b, y, type);
+    else if (type == DT_f64)
+        gemm_f64(team, &j->p->gemm, a, b, y);
+    else
+        gemm_f32(team, &j->p->gemm, a, b, y);
+}
+
+static void multiply_some(void *ctx, int worker, int nworker)
+{
+    const Job *j = ctx;
     int64_t first, end;
     team_part(j->batches, 1, worker, nworker, &first, &end);
     Walk w = walk_over(j->c, j->p->batch);
     walk_seek(&w, first);
     for (int64_t i = first; i < end; i++, walk_next(&w))
-        NAME(multiply)(j, NULL, &w);
+        multiply(j, NULL, &w);
 }
 
-/* Start the result with the bias: every worker some of the rows. */
-static void NAME(start_rows)(void *ctx, int worker, int nworker)
+/* A row of the result before the product: the bias, which is of its type. */
+static void start_row(Reals row, Reals bias, int64_t n, bool adds)
 {
-    const NAME(Job) *j = ctx;
+    if (!adds)
+        memcpy(row.at, bias.at, (size_t)(n * dtype_bytes(row.dtype)));
+    for (int64_t i = 0; adds && i < n; i++)
+        put(row, i, get(row, i) + get(bias, i));
+}
+
+/* Every worker some of the rows. */
+static void start_rows(void *ctx, int worker, int nworker)
+{
+    const Job *j = ctx;
     const KCall *c = j->c;
-    const REAL *bias = c->arg[2];
-    REAL *y = c->out[0];
-    int64_t n = j->p->gemm.n, first, end;
-    bool adds = kcall_adds(c, 0);
+    int64_t first, end;
     FactorSet rows = out_factors(c, 0) & ~j->p->columns;
     team_part(set_extent(c, rows), 1, worker, nworker, &first, &end);
     Walk w = walk_over(c, rows);
     walk_seek(&w, first);
-    for (int64_t r = first; r < end; r++, walk_next(&w)) {
-        REAL *row = y + w.at[MAX_ARGS];
-        const REAL *b = bias + w.at[2];
-        for (int64_t i = 0; i < n; i++)
-            row[i] = adds ? row[i] + b[i] : b[i];
-    }
+    for (int64_t r = first; r < end; r++, walk_next(&w))
+        start_row(reals_from(OUT(0), w.at[MAX_ARGS]), reals_from(ARG(2), w.at[2]), j->p->gemm.n, kcall_adds(c, 0));
 }
 
-/* Whether the bias lies along the rows of the result, element for element. */
-static bool NAME(bias_fits)(const KCall *c, const Product *p)
+/* Whether the bias has the result's type and lies along its rows, element for element. */
+static bool bias_fits(const KCall *c, const Product *p)
 {
     for (int f = 0; f < c->in->nfactor; f++)
         if ((p->columns >> f & 1) && c->in->extent[f] > 1 && arg_stride(c, 2, f) != out_stride(c, 0, f))
             return false;
-    return true;
+    return c->argt[2]->dtype == c->outt[0]->dtype;
+}
+
+/* Operands of one type, and a result of it or, of bf16, of f32. */
+static bool types_fit(const KCall *c)
+{
+    DType t = c->argt[0]->dtype, y = c->outt[0]->dtype;
+    return c->argt[1]->dtype == t && (y == t || (t == DT_bf16 && y == DT_f32));
 }
 
 /* The product as gemms; false, and nothing done, when it is none. */
-static bool NAME(product)(const KCall *c, bool biased)
+static bool product(const KCall *c, bool biased)
 {
     Product p;
-    if (!as_gemm(c, 0, 1, &p) && !as_gemm(c, 1, 0, &p))
+    if (!types_fit(c) || (!as_gemm(c, 0, 1, &p) && !as_gemm(c, 1, 0, &p)))
         return false;
-    if (biased && !NAME(bias_fits)(c, &p))
+    if (biased && !bias_fits(c, &p))
         return false;
-    NAME(Job) j = {c, &p, set_extent(c, p.batch)};
+    Job j = {c, &p, set_extent(c, p.batch)};
     p.gemm.beta = biased || kcall_adds(c, 0) ? 1 : 0;
     if (biased)
-        team_run(c->team, NAME(start_rows), &j);
+        team_run(c->team, start_rows, &j);
     if (j.batches >= team_size(c->team) && j.batches > 1) {
-        team_run(c->team, NAME(multiply_some), &j);
+        team_run(c->team, multiply_some, &j);
         return true;
     }
     for (Walk w = walk_over(c, p.batch); w.more; walk_next(&w))
-        NAME(multiply)(&j, c->team, &w);
+        multiply(&j, c->team, &w);
     return true;
 }
 
-CPU_KERNEL(contract, SUFFIX)
+static void contract(const KCall *c)
 {
-    if (!NAME(product)(c, false))
-        NAME(ref_contract)(c);
+    if (!product(c, false))
+        ref_contract(c);
 }
 
-CPU_KERNEL(linear, SUFFIX)
+static void linear(const KCall *c)
 {
-    if (!NAME(product)(c, c->arg[2] != NULL))
-        NAME(ref_linear)(c);
+    if (!product(c, c->arg[2] != NULL))
+        ref_linear(c);
 }
 
-#endif
-#ifndef REAL
+CPU_KERNEL(contract, f32)
+{
+    contract(c);
+}
+
+CPU_KERNEL(contract, f64)
+{
+    contract(c);
+}
+
+CPU_KERNEL(contract, bf16)
+{
+    contract(c);
+}
+
+CPU_KERNEL(linear, f32)
+{
+    linear(c);
+}
+
+CPU_KERNEL(linear, f64)
+{
+    linear(c);
+}
+
+CPU_KERNEL(linear, bf16)
+{
+    linear(c);
+}
 
 /* ---- linear_gelu: the product goes to `pre` and, where that is not saved, to y ---- */
 
@@ -191,7 +234,7 @@ static void gelu_some(void *ctx, int worker, int nworker)
     team_part(g->n, 1024, worker, nworker, &first, &end);
     if (g->exact)
         for (int64_t i = first; i < end; i++)
-            g->y[i] = (float)ref_gelu((double)g->x[i], true);
+            g->y[i] = (float)scalar_gelu((double)g->x[i], true);
     else
         for (int64_t i = first; i < end; i += LANES) {
             Vec x = vec_take(g->x + i, end - i);
@@ -206,12 +249,10 @@ CPU_KERNEL(linear_gelu, f32)
         linear.out[0] = c->out[1];
         linear.outt[0] = c->outt[1];
     }
-    if (!product_f32(&linear, c->arg[2] != NULL)) {
-        ref_linear_gelu_f32(c);
+    if (!product(&linear, c->arg[2] != NULL)) {
+        ref_linear_gelu(c);
         return;
     }
     Gelu g = {linear.out[0], c->out[0], tensor_elements(c->outt[0]), attr_bool(c, "exact")};
     team_run(c->team, gelu_some, &g);
 }
-
-#endif

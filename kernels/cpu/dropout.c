@@ -44,7 +44,7 @@ CPU_KERNEL(dropout, f32)
     double p = attr_real(c, "p");
     uint64_t threshold = dropout_threshold(p);
     if (threshold > UINT32_MAX) {
-        ref_dropout_f32(c);
+        ref_dropout(c);
         return;
     }
     int64_t d = row_length(c->outt[0]);

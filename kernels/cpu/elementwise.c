@@ -17,7 +17,7 @@
     CPU_KERNEL(op, f32)                                                \
     {                                                                  \
         if (!each_run(c, op##_run, by_))                               \
-            ref_##op##_f32(c);                                         \
+            ref_##op(c);                                         \
     }
 
 #define EACH2(op, f)                                                   \
@@ -31,7 +31,7 @@
     CPU_KERNEL(op, f32)                                                \
     {                                                                  \
         if (!each_run(c, op##_run, 0))                                 \
-            ref_##op##_f32(c);                                         \
+            ref_##op(c);                                         \
     }
 
 EACH2(add, x + y)
@@ -59,7 +59,7 @@ static void gelu_run(const Run *r)
 CPU_KERNEL(gelu, f32)
 {
     if (attr_bool(c, "exact") || !each_run(c, gelu_run, 0))
-        ref_gelu_f32(c);
+        ref_gelu(c);
 }
 
 static void gelu_grad_run(const Run *r)
@@ -71,7 +71,7 @@ static void gelu_grad_run(const Run *r)
 CPU_KERNEL(gelu_grad, f32)
 {
     if (attr_bool(c, "exact") || !each_run(c, gelu_grad_run, 0))
-        ref_gelu_grad_f32(c);
+        ref_gelu_grad(c);
 }
 
 static void silu_mul_grad_run(const Run *r)
@@ -87,5 +87,5 @@ static void silu_mul_grad_run(const Run *r)
 CPU_KERNEL(silu_mul_grad, f32)
 {
     if (!each_run(c, silu_mul_grad_run, 0))
-        ref_silu_mul_grad_f32(c);
+        ref_silu_mul_grad(c);
 }

@@ -38,7 +38,7 @@ CPU_KERNEL(embed, f32)
 {
     Table b = table_of(c, c->argt[1]);
     if (b.d > 1 && out_stride(c, 0, c->in->arg_factor[1][1]) != 1)
-        ref_embed_f32(c);
+        ref_embed(c);
     else if (b.ids > 0)
         team_run(c->team, embed_some, &b);
 }
@@ -70,7 +70,7 @@ CPU_KERNEL(embed_grad, f32)
 {
     Table b = table_of(c, c->outt[0]);
     if (b.d > 1 && arg_stride(c, 1, c->in->out_factor[0][1]) != 1) {
-        ref_embed_grad_f32(c);
+        ref_embed_grad(c);
         return;
     }
     if (!kcall_adds(c, 0))

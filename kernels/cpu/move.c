@@ -15,7 +15,7 @@ static void copy_run(const Run *r)
 CPU_KERNEL(transpose, f32)
 {
     if (!each_run(c, copy_run, 0))
-        ref_transpose_f32(c);
+        ref_transpose(c);
 }
 
 /* A slice whose result has the argument's order of axes is a copy of `rows` blocks of
@@ -61,5 +61,5 @@ CPU_KERNEL(slice, f32)
     if (find_blocks(c, &b))
         team_run(c->team, copy_blocks, &b);
     else
-        ref_slice_f32(c);
+        ref_slice(c);
 }

@@ -55,7 +55,7 @@ CPU_KERNEL(adamw, f32)
     u.rate = (float)(c->step->lr / c->step->correction1);
     u.root = (float)sqrt(1 / c->step->correction2);
     if (!all_f32(c, 4) || !update_clip(c, 4, &u.clip))
-        ref_adamw_f32(c);
+        ref_adamw(c);
     else
         team_run(c->team, adamw_some, &u);
 }
@@ -86,7 +86,7 @@ CPU_KERNEL(sgd, f32)
     Update u = {.c = c, .beta1 = (float)o->momentum, .rate = (float)c->step->lr};
     u.decay = attr_bool(c, "decays") ? (float)o->weight_decay : 0;
     if (!all_f32(c, 3) || !update_clip(c, 3, &u.clip))
-        ref_sgd_f32(c);
+        ref_sgd(c);
     else
         team_run(c->team, sgd_some, &u);
 }

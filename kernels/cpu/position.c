@@ -80,11 +80,11 @@ static bool turn(const KCall *c, double sign)
 CPU_KERNEL(rope, f32)
 {
     if (!turn(c, 1))
-        ref_rope_f32(c);
+        ref_rope(c);
 }
 
 CPU_KERNEL(rope_grad, f32)
 {
     if (!turn(c, -1))
-        ref_rope_grad_f32(c);
+        ref_rope_grad(c);
 }

@@ -110,7 +110,7 @@ CPU_KERNEL(reduce, f32)
     }
     s.runs = set_extent(c, s.kept);
     if (s.n == 1)
-        ref_reduce_f32(c);
+        ref_reduce(c);
     else
         team_run(c->team, some, &s);
 }
@@ -134,7 +134,7 @@ CPU_KERNEL(expand, f32)
     FactorSet made = out_factors(c, 0) & ~arg_factors(c, 0);
     double by = attr_bool(c, "mean") ? 1 / mean_count(c, made) : 1;
     if (!each_run(c, kcall_adds(c, 0) ? expand_add_run : expand_run, (float)by))
-        ref_expand_f32(c);
+        ref_expand(c);
 }
 
 /* ---- sum of squares, in double ---- */

@@ -1,6 +1,5 @@
 /* Convolution of images and its gradients, in direct loops.
  * y[o, i, j] = b[o] + sum of x[c, i stride + p - pad, j stride + q - pad] w[o, c, p, q]. */
-#ifndef REAL
 #include "kernels/ref/ref.h"
 
 typedef struct Conv {
@@ -31,12 +30,8 @@ static int64_t tap(const Conv *v, int64_t o, int64_t ch, int64_t p, int64_t q)
     return ((o * v->c + ch) * v->kh + p) * v->kw + q;
 }
 
-#define THIS "kernels/ref/conv.c"
-#include "kernels/each_real.h"
-#else
-
 /* One element of the result, without bias. */
-static double NAME(window)(const Conv *v, int64_t o, int64_t i, int64_t j, const REAL *x, const REAL *w)
+static double window(const Conv *v, int64_t o, int64_t i, int64_t j, Reals x, Reals w)
 {
     double sum = 0;
     for (int64_t ch = 0; ch < v->c; ch++)
@@ -44,7 +39,7 @@ static double NAME(window)(const Conv *v, int64_t o, int64_t i, int64_t j, const
             for (int64_t q = 0; q < v->kw; q++) {
                 int64_t at = pixel(v, ch, i, j, p, q);
                 if (at >= 0)
-                    sum += (double)x[at] * (double)w[tap(v, o, ch, p, q)];
+                    sum += get(x, at) * get(w, tap(v, o, ch, p, q));
             }
     return sum;
 }
@@ -52,47 +47,56 @@ static double NAME(window)(const Conv *v, int64_t o, int64_t i, int64_t j, const
 REF_KERNEL(conv2d)
 {
     Conv v = conv_of(c, c->argt[0], c->argt[1], c->outt[0]);
-    const REAL *x = ARG(0), *w = ARG(1), *b = ARG(2);
-    REAL *y = OUT(0);
-    for (int64_t n = 0; n < v.images; n++, x += v.c * v.h * v.w)
+    Reals x = ARG(0), w = ARG(1), b = ARG(2), y = OUT(0);
+    int64_t at = 0;
+    for (int64_t n = 0; n < v.images; n++, x = reals_from(x, v.c * v.h * v.w))
         for (int64_t o = 0; o < v.out; o++)
             for (int64_t i = 0; i < v.row * v.col; i++)
-                *y++ = (REAL)(NAME(window)(&v, o, i / v.col, i % v.col, x, w) + (b ? (double)b[o] : 0));
+                put(y, at++, window(&v, o, i / v.col, i % v.col, x, w) + (b.at ? get(b, o) : 0));
 }
 
-/* Add the part of dx that comes from one element of dy. */
-static void NAME(spread)(const Conv *v, int64_t o, int64_t i, int64_t j, REAL dy, const REAL *w, REAL *dx)
+/* The place of the result along one axis that sees pixel `at` under tap p; -1: none of
+ * this rank. */
+static int64_t place_under(const Conv *v, int64_t at, int64_t p, int64_t first, int64_t n)
 {
-    for (int64_t ch = 0; ch < v->c; ch++)
+    int64_t steps = at + v->pad - p, place = steps / v->stride - first;
+    return steps < 0 || steps % v->stride != 0 || place < 0 || place >= n ? -1 : place;
+}
+
+/* Gradient of one pixel: over all places that see it. */
+static double pixel_grad(const Conv *v, int64_t ch, int64_t y, int64_t x, Reals dy, Reals w)
+{
+    double sum = 0;
+    for (int64_t o = 0; o < v->out; o++)
         for (int64_t p = 0; p < v->kh; p++)
             for (int64_t q = 0; q < v->kw; q++) {
-                int64_t at = pixel(v, ch, i, j, p, q);
-                if (at >= 0)
-                    dx[at] += dy * w[tap(v, o, ch, p, q)];
+                int64_t i = place_under(v, y, p, v->row0, v->row), j = place_under(v, x, q, v->col0, v->col);
+                if (i >= 0 && j >= 0)
+                    sum += get(dy, (o * v->row + i) * v->col + j) * get(w, tap(v, o, ch, p, q));
             }
+    return sum;
 }
 
 REF_KERNEL(conv2d_grad_x)
 {
     Conv v = conv_of(c, c->outt[0], c->argt[1], c->argt[0]);
-    const REAL *dy = ARG(0), *w = ARG(1);
-    REAL *dx = OUT(0);
-    memset(dx, 0, sizeof *dx * (size_t)tensor_elements(c->outt[0]));
-    for (int64_t n = 0; n < v.images; n++, dx += v.c * v.h * v.w)
-        for (int64_t o = 0; o < v.out; o++)
-            for (int64_t i = 0; i < v.row * v.col; i++)
-                NAME(spread)(&v, o, i / v.col, i % v.col, *dy++, w, dx);
+    Reals dy = ARG(0), w = ARG(1), dx = OUT(0);
+    int64_t at = 0;
+    for (int64_t n = 0; n < v.images; n++, dy = reals_from(dy, v.out * v.row * v.col))
+        for (int64_t ch = 0; ch < v.c; ch++)
+            for (int64_t i = 0; i < v.h * v.w; i++)
+                put(dx, at++, pixel_grad(&v, ch, i / v.w, i % v.w, dy, w));
 }
 
 /* Gradient of one tap, over all images and places. */
-static double NAME(tap_grad)(const Conv *v, int64_t o, int64_t ch, int64_t p, int64_t q, const REAL *dy, const REAL *x)
+static double tap_grad(const Conv *v, int64_t o, int64_t ch, int64_t p, int64_t q, Reals dy, Reals x)
 {
     double sum = 0;
     for (int64_t n = 0; n < v->images; n++)
         for (int64_t i = 0; i < v->row * v->col; i++) {
             int64_t at = pixel(v, ch, i / v->col, i % v->col, p, q);
             if (at >= 0)
-                sum += (double)dy[(n * v->out + o) * v->row * v->col + i] * (double)x[n * v->c * v->h * v->w + at];
+                sum += get(dy, (n * v->out + o) * v->row * v->col + i) * get(x, n * v->c * v->h * v->w + at);
         }
     return sum;
 }
@@ -100,12 +104,10 @@ static double NAME(tap_grad)(const Conv *v, int64_t o, int64_t ch, int64_t p, in
 REF_KERNEL(conv2d_grad_w)
 {
     Conv v = conv_of(c, c->argt[1], c->outt[0], c->argt[0]);
-    const REAL *dy = ARG(0), *x = ARG(1);
-    REAL *dw = OUT(0);
+    Reals dy = ARG(0), x = ARG(1), dw = OUT(0);
+    int64_t at = 0;
     for (int64_t o = 0; o < v.out; o++)
         for (int64_t ch = 0; ch < v.c; ch++)
-            for (int64_t k = 0; k < v.kh * v.kw; k++, dw++)
-                *dw = (REAL)(NAME(tap_grad)(&v, o, ch, k / v.kw, k % v.kw, dy, x) + (kcall_adds(c, 0) ? (double)*dw : 0));
+            for (int64_t k = 0; k < v.kh * v.kw; k++)
+                give(dw, at++, tap_grad(&v, o, ch, k / v.kw, k % v.kw, dy, x), kcall_adds(c, 0));
 }
-
-#endif

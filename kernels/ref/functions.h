@@ -24,19 +24,19 @@ static inline void give_loss(const KCall *c, double loss)
     real_put(c->outt[0], c->out[0], 0, loss + (kcall_adds(c, 0) ? real_at(c->outt[0], c->out[0], 0) : 0));
 }
 
-static inline double ref_sigmoid(double x)
+static inline double scalar_sigmoid(double x)
 {
     return 1 / (1 + exp(-x));
 }
 
-static inline double ref_silu(double x)
+static inline double scalar_silu(double x)
 {
-    return x * ref_sigmoid(x);
+    return x * scalar_sigmoid(x);
 }
 
-static inline double ref_silu_slope(double x)
+static inline double scalar_silu_slope(double x)
 {
-    double s = ref_sigmoid(x);
+    double s = scalar_sigmoid(x);
     return s * (1 + x * (1 - s));
 }
 
@@ -45,12 +45,12 @@ static inline double ref_silu_slope(double x)
 static const double gelu_a = 0.7978845608028654;     /* sqrt(2 / pi) */
 static const double gelu_b = 0.044715;
 
-static inline double ref_gelu(double x, bool exact)
+static inline double scalar_gelu(double x, bool exact)
 {
     return exact ? 0.5 * x * (1 + erf(x * M_SQRT1_2)) : 0.5 * x * (1 + tanh(gelu_a * (x + gelu_b * x * x * x)));
 }
 
-static inline double ref_gelu_slope(double x, bool exact)
+static inline double scalar_gelu_slope(double x, bool exact)
 {
     if (exact)
         return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * exp(-0.5 * x * x) * 0.3989422804014327;   /* 1 / sqrt(2 pi) */

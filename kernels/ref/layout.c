@@ -1,28 +1,21 @@
 /* Ops that move elements: other orders of axes, parts of an axis, constants. */
-#ifndef REAL
 #include "kernels/ref/ref.h"
-
-#define THIS "kernels/ref/layout.c"
-#include "kernels/each_real.h"
-#else
 
 REF_KERNEL(transpose)
 {
-    const REAL *x = ARG(0);
-    REAL *y = OUT(0);
+    Reals x = ARG(0), y = OUT(0);
     for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
-        y[w.at[MAX_ARGS]] = x[w.at[0]];
+        put(y, w.at[MAX_ARGS], get(x, w.at[0]));
 }
 
 /* Index `at` of the axis that the result lacks. */
 REF_KERNEL(select)
 {
-    const REAL *x = ARG(0);
-    REAL *y = OUT(0);
+    Reals x = ARG(0), y = OUT(0);
     int s = factor_of(arg_factors(c, 0) & ~out_factors(c, 0));
-    x += attr_int(c, "at") * arg_stride(c, 0, s);
+    x = reals_from(x, attr_int(c, "at") * arg_stride(c, 0, s));
     for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
-        y[w.at[MAX_ARGS]] = x[w.at[0]];
+        put(y, w.at[MAX_ARGS], get(x, w.at[0]));
 }
 
 /* Indices from `first` of the axis that the result has under another name, of any type. */
@@ -42,37 +35,36 @@ REF_KERNEL(slice)
  * x has it under another name (the reverse of slice) or not at all (of select). */
 REF_KERNEL(place)
 {
-    const REAL *x = ARG(0);
-    REAL *y = OUT(0);
+    Reals x = ARG(0), y = OUT(0);
     FactorSet in = arg_factors(c, 0), out = out_factors(c, 0), own = in & ~out;
     int64_t stride = out_stride(c, 0, factor_of(out & ~in));
-    memset(y, 0, sizeof *y * (size_t)tensor_elements(c->outt[0]));
+    clear(c->outt[0], c->out[0]);
     for (Walk w = walk_over(c, in); w.more; walk_next(&w)) {
         int64_t i = attr_int(c, "first") + (own ? walk_index(&w, factor_of(own)) : 0);
-        y[w.at[MAX_ARGS] + i * stride] = x[w.at[0]];
+        put(y, w.at[MAX_ARGS] + i * stride, get(x, w.at[0]));
     }
 }
 
 /* One operand of concat, from index `first` of the joined axis; returns where it
  * ends.  An operand without an axis of its own there is one index long; one that
  * lacks another axis of the result is repeated along it. */
-static int64_t NAME(join)(const KCall *c, int arg, const REAL *x, int64_t first)
+static int64_t join(const KCall *c, int arg, Reals x, int64_t first)
 {
-    REAL *y = OUT(0);
+    Reals y = OUT(0);
     FactorSet out = out_factors(c, 0), own = arg_factors(c, arg) & ~out;
     int joined = factor_of(out & ~(arg_factors(c, 0) | arg_factors(c, 1)));
     int64_t stride = out_stride(c, 0, joined);
     for (Walk w = walk_over(c, (out & ~(1u << joined)) | own); w.more; walk_next(&w)) {
         int64_t i = own ? walk_index(&w, factor_of(own)) : 0;
-        y[w.at[MAX_ARGS] + (first + i) * stride] = x[w.at[arg]];
+        put(y, w.at[MAX_ARGS] + (first + i) * stride, get(x, w.at[arg]));
     }
     return first + set_extent(c, own);
 }
 
 REF_KERNEL(concat)
 {
-    int64_t first = NAME(join)(c, 0, ARG(0), 0);
-    NAME(join)(c, 1, ARG(1), first);
+    int64_t first = join(c, 0, ARG(0), 0);
+    join(c, 1, ARG(1), first);
 }
 
 REF_KERNEL(constant)
@@ -91,5 +83,3 @@ REF_KERNEL(iota)
     for (int64_t i = 0; i < tensor_elements(c->outt[0]); i++)
         real_put(c->outt[0], c->out[0], i, (double)place_global(&c->outt[0]->axis[0], i, c->step->micro));
 }
-
-#endif

@@ -1,7 +1,6 @@
-/* Optimizer steps on flat states, all of one dtype or not.  Updates as PyTorch's
+/* Optimizer steps on flat states, each of a type of its own.  Updates as PyTorch's
  * AdamW (Loshchilov, Hutter 2019) and SGD; the gradient is scaled down so that its
  * norm is at most `clip`.  A norm that is not finite changes nothing. */
-#ifndef REAL
 #include "kernels/ref/ref.h"
 
 /* What the gradient is multiplied by, from the sum of squares of all gradients;
@@ -14,52 +13,46 @@ static double clip_of(const KCall *c, int arg)
     return clip > 0 && norm > clip ? clip / norm : 1;
 }
 
-static double at(const KCall *c, int arg, int64_t i)
+/* What is stepped, and what the model computes with where that is rounded from it. */
+static void give_weight(Reals stepped, Reals rounded, int64_t i, double w)
 {
-    return real_at(c->argt[arg], c->arg[arg], i);
+    put(stepped, i, w);
+    if (rounded.at)
+        put(rounded, i, get(stepped, i));
 }
-
-static void put(const KCall *c, int out, int64_t i, double x)
-{
-    real_put(c->outt[out], c->out[out], i, x);
-}
-
-#define THIS "kernels/ref/optimizer.c"
-#include "kernels/each_real.h"
-#else
 
 REF_KERNEL(adamw)
 {
     const Optimizer *o = c->step->optimizer;
+    Reals weight = ARG(0), grad = ARG(1), mean = ARG(2), square = ARG(3);
     double lr = c->step->lr, clip = clip_of(c, 4), decay = attr_bool(c, "decays") ? lr * o->weight_decay : 0;
     for (int64_t i = 0; i < tensor_elements(c->argt[0]); i++) {
-        double w = at(c, 0, i), m = at(c, 2, i), v = at(c, 3, i), g = at(c, 1, i) * clip;
+        double w = get(weight, i), m = get(mean, i), v = get(square, i), g = get(grad, i) * clip;
         if (clip >= 0) {
             w -= decay * w;
             m = o->beta1 * m + (1 - o->beta1) * g;
             v = o->beta2 * v + (1 - o->beta2) * g * g;
             w -= lr / c->step->correction1 * m / (sqrt(v / c->step->correction2) + o->eps);
         }
-        put(c, 0, i, w);
-        put(c, 1, i, m);
-        put(c, 2, i, v);
+        give_weight(OUT(0), OUT(3), i, w);
+        put(OUT(1), i, m);
+        put(OUT(2), i, v);
     }
 }
 
 REF_KERNEL(sgd)
 {
     const Optimizer *o = c->step->optimizer;
+    Reals weight = ARG(0), grad = ARG(1), moment = ARG(2), moved = OUT(1);
     double clip = clip_of(c, 3), decay = attr_bool(c, "decays") ? o->weight_decay : 0;
     for (int64_t i = 0; i < tensor_elements(c->argt[0]); i++) {
-        double w = at(c, 0, i), m = c->arg[2] ? at(c, 2, i) : 0, g = at(c, 1, i) * clip;
+        double w = get(weight, i), m = moment.at ? get(moment, i) : 0, g = get(grad, i) * clip;
         if (clip >= 0) {
             m = o->momentum * m + g + decay * w;
             w -= c->step->lr * m;
         }
-        put(c, 0, i, w);
-        if (c->out[1])
-            put(c, 1, i, m);
+        give_weight(OUT(0), OUT(2), i, w);
+        if (moved.at)
+            put(moved, i, m);
     }
 }
-
-#endif

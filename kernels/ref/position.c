@@ -1,6 +1,5 @@
 /* Positions: rotary embedding (Su et al. 2021, pairs i and i + e/2) and the relative
  * bias of T5 (Raffel et al. 2020). */
-#ifndef REAL
 #include "kernels/ref/ref.h"
 
 /* Position of the row where the walk stands: given, or its place along factor s. */
@@ -33,15 +32,10 @@ static int64_t bucket_of(const KCall *c, const AxisPlace axis[3], int64_t i, int
     return first + (bucket < n - 1 ? bucket : n - 1);
 }
 
-#define THIS "kernels/ref/position.c"
-#include "kernels/each_real.h"
-#else
-
 /* Turn every pair by `sign` times its angle, position * base^(-2i/e). */
-static void NAME(turn)(const KCall *c, double sign)
+static void turn(const KCall *c, double sign)
 {
-    const REAL *x = ARG(0);
-    REAL *y = OUT(0);
+    Reals x = ARG(0), y = OUT(0);
     const Tensor *t = c->argt[0];
     int64_t half = row_length(t) / 2;
     int s = c->in->arg_factor[0][t->rank - 3], e = c->in->arg_factor[0][t->rank - 1];
@@ -49,50 +43,47 @@ static void NAME(turn)(const KCall *c, double sign)
     assert(row_length(t) % 2 == 0);
     for (Walk w = walk_over(c, arg_factors(c, 0) & ~(1u << e)); w.more; walk_next(&w)) {
         double position = (double)position_of(c, &w, s);
-        const REAL *in = x + w.at[0];
-        REAL *out = y + w.at[MAX_ARGS];
+        Reals in = reals_from(x, w.at[0]), out = reals_from(y, w.at[MAX_ARGS]);
         for (int64_t i = 0; i < half; i++) {
             double angle = sign * position * pow(base, -(double)i / (double)half);
-            double a = (double)in[i], b = (double)in[i + half];
-            out[i] = (REAL)(a * cos(angle) - b * sin(angle));
-            out[i + half] = (REAL)(b * cos(angle) + a * sin(angle));
+            double a = get(in, i), b = get(in, i + half);
+            put(out, i, a * cos(angle) - b * sin(angle));
+            put(out, i + half, b * cos(angle) + a * sin(angle));
         }
     }
 }
 
 REF_KERNEL(rope)
 {
-    NAME(turn)(c, 1);
+    turn(c, 1);
 }
 
 REF_KERNEL(rope_grad)
 {
-    NAME(turn)(c, -1);
+    turn(c, -1);
 }
 
 /* [h, s, t] from w[b, h] */
 REF_KERNEL(relative_bias)
 {
-    const REAL *weight = ARG(0);
-    REAL *y = OUT(0);
+    Reals weight = ARG(0), y = OUT(0);
     const AxisPlace *axis = c->outt[0]->axis;
+    int64_t at = 0;
     for (int64_t h = 0; h < axis[0].local; h++)
         for (int64_t i = 0; i < axis[1].local; i++)
             for (int64_t j = 0; j < axis[2].local; j++)
-                *y++ = weight[bucket_of(c, axis, i, j) * axis[0].local + h];
+                put(y, at++, get(weight, bucket_of(c, axis, i, j) * axis[0].local + h));
 }
 
 REF_KERNEL(relative_bias_grad)
 {
-    const REAL *dy = ARG(0);
-    REAL *dw = OUT(0);
+    Reals dy = ARG(0), dw = OUT(0);
     const AxisPlace *axis = c->argt[0]->axis;
+    int64_t at = 0;
     if (!kcall_adds(c, 0))
-        memset(dw, 0, sizeof *dw * (size_t)tensor_elements(c->outt[0]));
+        clear(c->outt[0], c->out[0]);
     for (int64_t h = 0; h < axis[0].local; h++)
         for (int64_t i = 0; i < axis[1].local; i++)
             for (int64_t j = 0; j < axis[2].local; j++)
-                dw[bucket_of(c, axis, i, j) * axis[0].local + h] += *dy++;
+                give(dw, bucket_of(c, axis, i, j) * axis[0].local + h, get(dy, at++), true);
 }
-
-#endif

@@ -1,7 +1,7 @@
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
-/* The plain forms: what each op means, in loops to be read.  One thread, and
- * arithmetic in double whatever the element type; the fast forms are measured
+/* The plain forms: what each op means, in loops to be read, for operands of any types.
+ * One thread, and arithmetic in double whatever the types; the fast forms are measured
  * against them, and they against finite differences. */
 #include <assert.h>
 #include <math.h>
@@ -10,25 +10,34 @@
 #include "kernels/operand.h"
 #include "kernels/ref/functions.h"
 
-#define REF(op)                              \
-    void ref_##op##_f32(const KCall *c);     \
-    void ref_##op##_f64(const KCall *c);
+#define REF(op) void ref_##op(const KCall *c);
 #include "kernels/ref/ref.def"
 #undef REF
 
-/* Head of the plain form of an op, inside a template body (each_real.h). */
-#define REF_KERNEL(op) void NAME(ref_##op)(const KCall *c)
+/* Head of the plain form of an op. */
+#define REF_KERNEL(op) void ref_##op(const KCall *c)
 
-/* An operand as an array of REAL; NULL when absent. */
-#define ARG(i) ((const REAL *)ref_operand(c->argt[i], c->arg[i], DT_REAL))
-#define OUT(i) ((REAL *)ref_operand(c->outt[i], c->out[i], DT_REAL))
+/* An operand as numbers. */
+#define ARG(i) ref_operand(c->argt[i], c->arg[i])
+#define OUT(i) ref_operand(c->outt[i], c->out[i])
 
-static inline void *ref_operand(const Tensor *t, const void *p, DType dtype)
+static inline Reals ref_operand(const Tensor *t, void *p)
 {
-    assert(!p || t->dtype == dtype);
-    (void)t;
-    (void)dtype;
-    return (void *)(uintptr_t)p;
+    assert(!p || dtype_is_float(t->dtype));
+    return (Reals){p ? t->dtype : DT_f32, p};
+}
+
+/* A number, or it added to what is there. */
+static inline void give(Reals x, int64_t i, double value, bool adds)
+{
+    put(x, i, adds ? get(x, i) + value : value);
+}
+
+/* Zeros of any type. */
+static inline void clear(const Tensor *t, void *p)
+{
+    if (p)
+        memset(p, 0, (size_t)tensor_bytes(t));
 }
 
 #endif

@@ -32,6 +32,7 @@ Eval *eval_new(Graph *g, DType compute, Isa isa, Team *team)
 {
     Eval *e = calloc(1, sizeof *e);
     *e = (Eval){.g = g, .program = program_new(g->arena), .compute = compute, .isa = isa, .team = team};
+    e->program->precision.compute = compute;
     e->step = (KStep){.seed = 1234567, .step = 3, .first = true, .lr = 1e-2, .optimizer = &g->optimizer};
     e->data = calloc(g->nvalue + 1, sizeof *e->data);
     for (uint32_t v = 0; v < g->nvalue; v++) {
@@ -82,7 +83,7 @@ static void call(Eval *e, const Instr *in, const Trial *how)
             c.out[i] = how->out[i] ? how->out[i] : e->data[in->out[i].i];
         }
     c.work = eval_array((size_t)instr_workspace(in, e->program));
-    Kernel k = kernel_find(in->op, e->compute, how->isa);
+    Kernel k = kernel_of(in, e->program, how->isa);
     assert(k);
     k(&c);
     free(c.work);

@@ -96,7 +96,7 @@ static inline void run_instr(Run *r, uint32_t i)
             c.outt[k] = &r->p->tensor[in->out[k].i];
             c.out[k] = data(r, in->out[k]);
         }
-    Kernel kernel = kernel_ref(in->op, r->p->precision.compute);
+    Kernel kernel = kernel_ref(in->op);
     assert_non_null(kernel);
     kernel(&c);
     spoil(r, i);

@@ -273,7 +273,7 @@ static inline void lock_kernel(Lockstep *l, LockRank *r, const Call *call)
             c.outt[k] = &r->p->tensor[in->out[k].i];
             c.out[k] = lock_at(r, in->out[k], call->slot, call->micro);
         }
-    Kernel kernel = kernel_find(in->op, r->p->precision.compute, l->isa);
+    Kernel kernel = kernel_of(in, r->p, l->isa);
     assert_non_null(kernel);
     kernel(&c);
 }

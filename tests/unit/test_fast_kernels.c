@@ -56,8 +56,8 @@ static void compare(Made *m, const Case *k, Isa isa, Team *team)
     snprintf(how, sizeof how, "%s, team of %d, acc %d", isa_name(isa), team_size(team), m->in.acc_out);
     void *want[MAX_OUTS], *got[MAX_OUTS], *again[MAX_OUTS];
     Kernel fast = kernel_find(m->in.op, DT_f32, isa);
-    assert_true(fast != kernel_ref(m->in.op, DT_f32));
-    run(m, kernel_ref(m->in.op, DT_f32), team, want);
+    assert_true(fast != kernel_ref(m->in.op));
+    run(m, kernel_ref(m->in.op), team, want);
     run(m, fast, team, got);
     run(m, fast, team, again);
     for (int i = 0; i < m->in.nout; i++) {

@@ -370,7 +370,7 @@ static int try_case(const Case *of, int scale, DType compute, Isa isa, int most,
                 continue;
             OpKind kind = m.g->op[i].kind;
             eval_op(e, (OpId){i});
-            bool other = kernel_find(kind, compute, isa) != kernel_ref(kind, compute);
+            bool other = kernel_find(kind, compute, isa) != kernel_ref(kind);
             if (!(op_info[kind].flags & OPF_VIEW) && (isa == ISA_REF || other))
                 bad += try_op((Cut){.e = e, .of = of, .id = {i}, .isa = isa, .heads = NO_FACTOR}, most);
         }
@@ -393,7 +393,7 @@ static void plain_forms(void **state)
     memset(done, 0, sizeof done);
     assert_int_equal(try_all(0, DT_f64, ISA_REF, 4, *state), 0);
     for (int k = 0; k < OP_KINDS; k++)
-        if (kernel_ref((OpKind)k, DT_f64) && done[k] == 0 && k != OP_constant && k != OP_zeros)
+        if (kernel_ref((OpKind)k) && done[k] == 0 && k != OP_constant && k != OP_zeros)
             fail_msg("%s was never cut", op_info[k].name);
 }
 

@@ -330,7 +330,7 @@ static void check_init(Arena *a, const char *line)
     Init init = {.kind = init_kind(field(a, line, "kind")), .a = args.n > 0 ? args.v[0] : 0, .b = args.n > 1 ? args.v[1] : 0,
                  .fan_in = (int64_t)numbers(a, line, "fan_in").v[0], .fan_out = (int64_t)numbers(a, line, "fan_out").v[0]};
     double *got = NEWN(a, double, want.n);
-    init_fill_f64(&init, field(a, line, "path"), strtoull(field(a, line, "seed"), NULL, 10), 0, want.n, got);
+    init_fill(&init, field(a, line, "path"), strtoull(field(a, line, "seed"), NULL, 10), 0, want.n, (Reals){DT_f64, got});
     for (uint32_t i = 0; i < want.n; i++)
         if (!(fabs(got[i] - want.v[i]) <= 1e-14 * fmax(1, fabs(want.v[i]))))
             fail_msg("%.50s: element %u is %.17g, not %.17g", line, i, got[i], want.v[i]);

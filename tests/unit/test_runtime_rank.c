@@ -131,8 +131,8 @@ static void part_starts_as_the_whole(DType dtype, int64_t row, int64_t column)
     Rank r;
     double whole[ROWS * COLUMNS];
     float whole32[ROWS * COLUMNS];
-    init_fill_f64(&s->init, s->path, 9, 0, ROWS * COLUMNS, whole);
-    init_fill_f32(&s->init, s->path, 9, 0, ROWS * COLUMNS, whole32);
+    init_fill(&s->init, s->path, 9, 0, ROWS * COLUMNS, (Reals){DT_f64, whole});
+    init_fill(&s->init, s->path, 9, 0, ROWS * COLUMNS, (Reals){DT_f32, whole32});
     assert_int_equal(rank_open(&r, a, p, isa_best()), OK);
     memset(rank_at(&r, s->weight, 0, 0), 0x7f, (size_t)tensor_bytes(&p->tensor[0]));
     rank_init(&r, 9);
