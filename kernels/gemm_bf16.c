@@ -119,15 +119,32 @@ void multiply_bf16_blocks(const Gemm *g, const Bf16 *a, const Bf16 *b, Reals c)
 
 /* ---- either ---- */
 
-void multiply_bf16(const Gemm *g, const Bf16 *a, const Bf16 *b, Reals c)
+/* A product whose sums fit into the scratch it may take. */
+static void multiply_some(const Gemm *g, const Bf16 *a, const Bf16 *b, Reals c)
 {
     dnnl_memory_desc_t desc[3];
-    pthread_once(&engine_once, make_engine);
-    work_alone();
     dnnl_primitive_t product = engine ? make_product(g, desc, c.dtype) : NULL;
     bool done = product && run_product(product, desc, a, b, c.at);
     if (product)
         dnnl_primitive_destroy(product);
     if (!done)
         multiply_bf16_blocks(g, a, b, c);
+}
+
+/* The library keeps the f32 sums of a C in bf16 on the heap: at most this much of it. */
+enum { SUM_ROWS = 512, SUM_COLUMNS = 1024 };
+
+void multiply_bf16(const Gemm *g, const Bf16 *a, const Bf16 *b, Reals c)
+{
+    bool whole = c.dtype != DT_bf16;
+    int64_t high = whole ? g->m : SUM_ROWS, wide = whole ? g->n : SUM_COLUMNS;
+    pthread_once(&engine_once, make_engine);
+    work_alone();
+    for (int64_t j = 0; j < g->n; j += wide)
+        for (int64_t i = 0; i < g->m; i += high) {
+            Gemm part = *g;
+            part.m = least(high, g->m - i);
+            part.n = least(wide, g->n - j);
+            multiply_some(&part, a + (g->ta ? i : i * g->lda), b + (g->tb ? j * g->ldb : j), reals_from(c, i * g->ldc + j));
+        }
 }

@@ -5,6 +5,7 @@
  * gemm per batch index, transposed as the strides say; else the plain form runs. */
 #include "kernels/cpu/gates.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/runs.h"
 
 /* A group of factors as one loop, seen in two tensors: its elements, and the steps between neighbours. */
 typedef struct Loop { int64_t n, step[2]; } Loop;
@@ -181,51 +182,31 @@ static bool product(const KCall *c, bool biased)
     return true;
 }
 
-static void contract(const KCall *c)
+CPU_REALS(contract)
 {
     if (!product(c, false))
         ref_contract(c);
 }
 
-static void linear(const KCall *c)
+CPU_KERNEL(contract, f64)
+{
+    contract_reals(c);
+}
+
+CPU_REALS(linear)
 {
     if (!product(c, c->arg[2] != NULL))
         ref_linear(c);
 }
 
-CPU_KERNEL(contract, f32)
-{
-    contract(c);
-}
-
-CPU_KERNEL(contract, f64)
-{
-    contract(c);
-}
-
-CPU_KERNEL(contract, bf16)
-{
-    contract(c);
-}
-
-CPU_KERNEL(linear, f32)
-{
-    linear(c);
-}
-
 CPU_KERNEL(linear, f64)
 {
-    linear(c);
-}
-
-CPU_KERNEL(linear, bf16)
-{
-    linear(c);
+    linear_reals(c);
 }
 
 /* ---- linear_gelu: the product goes to `pre` and, where that is not saved, to y ---- */
 
-typedef struct Gelu { const float *x; float *y; int64_t n; bool exact; } Gelu;
+typedef struct Gelu { Reals x, y; int64_t n; bool exact; } Gelu;
 
 static void gelu_some(void *ctx, int worker, int nworker)
 {
@@ -234,25 +215,25 @@ static void gelu_some(void *ctx, int worker, int nworker)
     team_part(g->n, 1024, worker, nworker, &first, &end);
     if (g->exact)
         for (int64_t i = first; i < end; i++)
-            g->y[i] = (float)scalar_gelu((double)g->x[i], true);
+            put(g->y, i, scalar_gelu(get(g->x, i), true));
     else
         for (int64_t i = first; i < end; i += LANES) {
-            Vec x = vec_take(g->x + i, end - i);
-            vec_give(g->y + i, x * gelu_gate(x), end - i);
+            Vec x = lanes_take(g->x, i, end);
+            lanes_give(g->y, i, x * gelu_gate(x), end);
         }
 }
 
-CPU_KERNEL(linear_gelu, f32)
+CPU_REALS(linear_gelu)
 {
-    KCall linear = *c;
+    KCall inner = *c;
     if (c->in->nout > 1 && c->out[1]) {
-        linear.out[0] = c->out[1];
-        linear.outt[0] = c->outt[1];
+        inner.out[0] = c->out[1];
+        inner.outt[0] = c->outt[1];
     }
-    if (!product(&linear, c->arg[2] != NULL)) {
+    if (!product(&inner, c->arg[2] != NULL)) {
         ref_linear_gelu(c);
         return;
     }
-    Gelu g = {linear.out[0], c->out[0], tensor_elements(c->outt[0]), attr_bool(c, "exact")};
+    Gelu g = {{inner.outt[0]->dtype, inner.out[0]}, OUT(0), tensor_elements(c->outt[0]), attr_bool(c, "exact")};
     team_run(c->team, gelu_some, &g);
 }

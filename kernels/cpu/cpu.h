@@ -30,4 +30,11 @@ COMBINE_FORMS(v2) COMBINE_FORMS(v3) COMBINE_FORMS(v4)
 #define CPU_PASTE(op, real, isa)  CPU_PASTE_(op, real, isa)
 #define CPU_KERNEL(op, real)      void CPU_PASTE(op, real, ISA)(const KCall *c)
 
+/* CPU_REALS(gelu) { ... } defines one function for operands of f32 and of bf16. */
+#define CPU_REALS(op)                          \
+    static void op##_reals(const KCall *c);    \
+    CPU_KERNEL(op, f32) { op##_reals(c); }     \
+    CPU_KERNEL(op, bf16) { op##_reals(c); }    \
+    static void op##_reals(const KCall *c)
+
 #endif

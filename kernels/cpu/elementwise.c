@@ -14,7 +14,7 @@
             run_give(r, 0, i, f);                                      \
         }                                                              \
     }                                                                  \
-    CPU_KERNEL(op, f32)                                                \
+    CPU_REALS(op)                                                \
     {                                                                  \
         if (!each_run(c, op##_run, by_))                               \
             ref_##op(c);                                         \
@@ -28,7 +28,7 @@
             run_give(r, 0, i, f);                                      \
         }                                                              \
     }                                                                  \
-    CPU_KERNEL(op, f32)                                                \
+    CPU_REALS(op)                                                \
     {                                                                  \
         if (!each_run(c, op##_run, 0))                                 \
             ref_##op(c);                                         \
@@ -38,6 +38,7 @@ EACH2(add, x + y)
 EACH2(sub, x - y)
 EACH2(mul, x * y)
 EACH2(div, x / y)
+EACH1(cast, 0, x)
 EACH1(scale, (float)attr_real(c, "by"), x * by)
 EACH1(shift, (float)attr_real(c, "by"), x + by)
 EACH1(reciprocal, (float)attr_real(c, "by"), by / x)
@@ -56,7 +57,7 @@ static void gelu_run(const Run *r)
     }
 }
 
-CPU_KERNEL(gelu, f32)
+CPU_REALS(gelu)
 {
     if (attr_bool(c, "exact") || !each_run(c, gelu_run, 0))
         ref_gelu(c);
@@ -68,7 +69,7 @@ static void gelu_grad_run(const Run *r)
         run_give(r, 0, i, run_take(r, 0, i) * gelu_slope(run_take(r, 1, i)));
 }
 
-CPU_KERNEL(gelu_grad, f32)
+CPU_REALS(gelu_grad)
 {
     if (attr_bool(c, "exact") || !each_run(c, gelu_grad_run, 0))
         ref_gelu_grad(c);
@@ -84,7 +85,7 @@ static void silu_mul_grad_run(const Run *r)
     }
 }
 
-CPU_KERNEL(silu_mul_grad, f32)
+CPU_REALS(silu_mul_grad)
 {
     if (!each_run(c, silu_mul_grad_run, 0))
         ref_silu_mul_grad(c);

@@ -5,14 +5,14 @@
 
 static void copy_run(const Run *r)
 {
-    if (r->repeats[0])
+    if (r->repeats[0] || r->arg[0].dtype != r->out[0].dtype)
         for (int64_t i = 0; i < r->n; i += LANES)
             run_give(r, 0, i, run_take(r, 0, i));
     else
-        memcpy(r->out[0], r->arg[0], sizeof(float) * (size_t)r->n);
+        memcpy(r->out[0].at, r->arg[0].at, (size_t)(r->n * dtype_bytes(r->out[0].dtype)));
 }
 
-CPU_KERNEL(transpose, f32)
+CPU_REALS(transpose)
 {
     if (!each_run(c, copy_run, 0))
         ref_transpose(c);
@@ -55,7 +55,7 @@ static void copy_blocks(void *ctx, int worker, int nworker)
     }
 }
 
-CPU_KERNEL(slice, f32)
+CPU_REALS(slice)
 {
     Blocks b;
     if (find_blocks(c, &b))

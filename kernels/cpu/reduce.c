@@ -126,10 +126,10 @@ static void expand_add_run(const Run *r)
 {
     const Vec by = vec_all(r->by);
     for (int64_t i = 0; i < r->n; i += LANES)
-        run_give(r, 0, i, vec_fma(run_take(r, 0, i), by, vec_take(r->out[0] + i, r->n - i)));
+        run_give(r, 0, i, vec_fma(run_take(r, 0, i), by, lanes_take(r->out[0], i, r->n)));
 }
 
-CPU_KERNEL(expand, f32)
+CPU_REALS(expand)
 {
     FactorSet made = out_factors(c, 0) & ~arg_factors(c, 0);
     double by = attr_bool(c, "mean") ? 1 / mean_count(c, made) : 1;

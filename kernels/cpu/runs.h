@@ -10,11 +10,10 @@
 
 /* One piece. */
 typedef struct Run {
-    const float *arg[3];
-    float       *out[2];              /* NULL where unused */
-    bool         repeats[3];          /* the argument is one number */
-    int64_t      n;
-    float        by;                  /* of the op, see each_run() */
+    Reals   arg[3], out[2];           /* f32 or bf16; absent where unused */
+    bool    repeats[3];               /* the argument is one number */
+    int64_t n;
+    float   by;                       /* of the op, see each_run() */
 } Run;
 typedef void (*RunFn)(const Run *);
 
@@ -64,15 +63,20 @@ static inline bool runs_find(Runs *r, const KCall *c)
     return r->n >= LANES || r->rows == 1;
 }
 
+static inline Reals runs_from(const Tensor *t, void *p, int64_t i)
+{
+    return p ? reals_from((Reals){t->dtype, p}, i) : (Reals){0};
+}
+
 static inline void runs_piece(const Runs *r, const Walk *w, int64_t first, int64_t n)
 {
     Run run = {.n = n, .by = r->by};
     for (int i = 0; i < r->c->in->narg && i < 3; i++) {
-        run.arg[i] = (const float *)r->c->arg[i] + w->at[i] + (r->repeats[i] ? 0 : first);
+        run.arg[i] = runs_from(r->c->argt[i], r->c->arg[i], w->at[i] + (r->repeats[i] ? 0 : first));
         run.repeats[i] = r->repeats[i];
     }
     for (int i = 0; i < r->c->in->nout && i < 2; i++)
-        run.out[i] = r->c->out[i] ? (float *)r->c->out[i] + w->at[MAX_ARGS + i] + first : NULL;
+        run.out[i] = runs_from(r->c->outt[i], r->c->out[i], w->at[MAX_ARGS + i] + first);
     r->fn(&run);
 }
 
@@ -94,7 +98,7 @@ static inline void runs_some(void *ctx, int worker, int nworker)
 }
 
 /* Run fn over all of a call; false, and nothing done, when it has no runs.  Every
- * argument must be f32, and results alike in shape. */
+ * argument must be f32 or bf16, and results alike in shape. */
 static inline bool each_run(const KCall *c, RunFn fn, float by)
 {
     Runs r;
@@ -107,16 +111,29 @@ static inline bool each_run(const KCall *c, RunFn fn, float by)
     return true;
 }
 
-/* Lanes of argument k from element i on. */
+/* Lanes from element i on, of n. */
+static inline Vec lanes_take(Reals x, int64_t i, int64_t n)
+{
+    return x.dtype == DT_bf16 ? vec_widen((const Bf16 *)x.at + i, n - i) : vec_take((const float *)x.at + i, n - i);
+}
+
+static inline void lanes_give(Reals x, int64_t i, Vec v, int64_t n)
+{
+    if (x.dtype == DT_bf16)
+        vec_round((Bf16 *)x.at + i, v, n - i);
+    else
+        vec_give((float *)x.at + i, v, n - i);
+}
+
 static inline Vec run_take(const Run *r, int k, int64_t i)
 {
-    return r->repeats[k] ? vec_all(*r->arg[k]) : vec_take(r->arg[k] + i, r->n - i);
+    return r->repeats[k] ? vec_all((float)get(r->arg[k], 0)) : lanes_take(r->arg[k], i, r->n);
 }
 
 static inline void run_give(const Run *r, int k, int64_t i, Vec x)
 {
-    if (r->out[k])
-        vec_give(r->out[k] + i, x, r->n - i);
+    if (r->out[k].at)
+        lanes_give(r->out[k], i, x, r->n);
 }
 
 #endif

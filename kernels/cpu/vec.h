@@ -66,6 +66,24 @@ static inline void vec_give(float *p, Vec x, int64_t left)
         vec_store_part(p, x, left);
 }
 
+/* bf16: as many as a Vec has lanes, in half the bytes; see kernels/reals.h. */
+typedef uint16_t VecH __attribute__((vector_size(sizeof(Vec) / 2)));
+
+static inline Vec vec_widen(const uint16_t *p, int64_t left)
+{
+    VecH h = {0};
+    memcpy(&h, p, left >= LANES ? sizeof h : sizeof *p * (size_t)left);
+    return (Vec)(__builtin_convertvector(h, VecU) << 16);
+}
+
+static inline void vec_round(uint16_t *p, Vec x, int64_t left)
+{
+    VecU bits = (VecU)x, even = bits + 0x7fff + (bits >> 16 & 1), none = (VecU)(x != x);
+    VecU y = (none & (bits | 0x400000)) | (~none & even);
+    VecH h = __builtin_convertvector(y >> 16, VecH);
+    memcpy(p, &h, left >= LANES ? sizeof h : sizeof *p * (size_t)left);
+}
+
 static inline Vec vec_all(float x)
 {
     return VEC_OP(set1_ps)(x);

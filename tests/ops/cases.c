@@ -102,7 +102,8 @@ Maker case_make(Arena *a, const Case *of, int scale, DType real, bool loss)
 {
     Maker m = {.g = graph_new(a), .fill = NEWN(a, Fill, 64), .scale = scale, .real = real, .of = of};
     m.g->name = of->name;
-    m.g->precision = (Precision){real, real, real, real, real};
+    DType sums = real == DT_bf16 ? DT_f32 : real;
+    m.g->precision = (Precision){real, real, sums, sums, sums};
     ValueId y = of->make(&m);
     if (loss)
         m.g->loss = weighted_sum(&m, y);

@@ -167,7 +167,7 @@ static inline void lock_sum(const Tensor *t, const Piece *x, uint32_t n, int64_t
     for (int64_t i = 0; i < count; i++) {
         double sum = real_at(t, x[0].at, first + i);
         for (uint32_t k = 1; k < n; k++)
-            sum = t->dtype == DT_f32 ? (double)((float)sum + (float)real_at(t, x[k].at, first + i)) : sum + real_at(t, x[k].at, first + i);
+            sum = t->dtype == DT_f32 || t->dtype == DT_bf16 ? (double)((float)sum + (float)real_at(t, x[k].at, first + i)) : sum + real_at(t, x[k].at, first + i);
         real_put(t, out, i, sum);
     }
 }

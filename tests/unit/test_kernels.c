@@ -183,7 +183,7 @@ static void providers_have_versions(void **state)
     (void)state;
     const char *s = gemm_providers();
     assert_non_null(strstr(s, "oneDNN "));
-    assert_non_null(strstr(s, " (f32), OpenBLAS "));
+    assert_non_null(strstr(s, " (f32, bf16), OpenBLAS "));
     assert_null(strchr(s, '?'));
 }
 
