@@ -14,10 +14,12 @@ typedef struct Machine {
 
 /* ---- devices ---- */
 
-/* [[size, fraction], ...] with growing sizes, of the unit `size`, and fractions in (0, 1]. */
+/* [[size, fraction], ...] with growing sizes, of the unit `size`, and fractions of a peak up to 1,
+ * of a memory up to what caches may make of it. */
 static void read_curve(Machine *m, const Node *pair, UnitKind size, Curve *out)
 {
     const char *of = size == UNIT_FLOP ? "FLOP" : "bytes";
+    double most = size == UNIT_FLOP ? 1 : CURVE_MOST_MEMORY;
     Term list = eval(m->e, m->scope, pair->kid[1]);
     if (list.kind == TERM_POISON)
         return;
@@ -26,9 +28,9 @@ static void read_curve(Machine *m, const Node *pair, UnitKind size, Curve *out)
         Term p = list.item[i];
         double at = p.nitem == 2 ? p.item[0].f : -1, fraction = p.nitem == 2 ? p.item[1].f : -1;
         bool sized = p.nitem == 2 && (p.item[0].kind == TERM_INT || (p.item[0].kind == TERM_QUANTITY && p.item[0].i == (int64_t)size));
-        if (p.kind != TERM_LIST || !sized || at <= before || !(fraction > 0 && fraction <= 1)) {
-            fail(m->e, pair->kid[1]->at, "expected points [%s, fraction] with growing sizes and fractions above 0 and up to 1, "
-                 "but point %u is not one", of, i + 1);
+        if (p.kind != TERM_LIST || !sized || at <= before || !(fraction > 0 && fraction <= most)) {
+            fail(m->e, pair->kid[1]->at, "expected points [%s, fraction] with growing sizes and fractions above 0 and up to %g, "
+                 "but point %u is not one", of, most, i + 1);
             return;
         }
         CurvePoint c = {at, fraction};

@@ -44,11 +44,8 @@ static void put_doc(FILE *f, const char *doc)
     fputs(" {\n", f);
 }
 
-static void put_curve(FILE *f, int width, const char *key, const Curve *c, QuantityKind at)
+void curve_print(FILE *f, const Curve *c, QuantityKind at)
 {
-    if (c->npoint == 0)
-        return;
-    put_key(f, width, key);
     fputc('[', f);
     for (uint32_t i = 0; i < c->npoint; i++) {
         fputs(i ? ", [" : "[", f);
@@ -60,7 +57,16 @@ static void put_curve(FILE *f, int width, const char *key, const Curve *c, Quant
         real_print(f, c->point[i].fraction);
         fputc(']', f);
     }
-    fputs("]\n", f);
+    fputc(']', f);
+}
+
+static void put_curve(FILE *f, int width, const char *key, const Curve *c, QuantityKind at)
+{
+    if (c->npoint == 0)
+        return;
+    put_key(f, width, key);
+    curve_print(f, c, at);
+    fputc('\n', f);
 }
 
 static void put_curves(FILE *f, int width, const Device *d)
@@ -203,11 +209,11 @@ void cluster_print(FILE *f, const Cluster *c)
 
 /* ---- checking ---- */
 
-static void check_curve(Checker *k, const Device *d, const Curve *c)
+static void check_curve(Checker *k, const Device *d, const Curve *c, double most)
 {
     for (uint32_t i = 0; i < c->npoint; i++) {
         const CurvePoint *p = &c->point[i];
-        if (!(p->fraction > 0 && p->fraction <= 1) || (i && !(p->at > p[-1].at)))
+        if (!(p->fraction > 0 && p->fraction <= most) || (i && !(p->at > p[-1].at)))
             broken(k, "device '%s': point %u of an efficiency (%g, %g) is out of order or range", d->name, i, p->at, p->fraction);
     }
 }
@@ -226,10 +232,10 @@ static void check_device(Checker *k, const Device *d)
         !(d->attention_depth >= 0))
         broken(k, "device '%s' has %lld multiprocessors, a tile of %g and depths of %g and %g", d->name, (long long)d->sms, d->tile, d->depth,
                d->attention_depth);
-    check_curve(k, d, &d->efficiency);
-    check_curve(k, d, &d->memory_efficiency);
+    check_curve(k, d, &d->efficiency, 1);
+    check_curve(k, d, &d->memory_efficiency, CURVE_MOST_MEMORY);
     for (uint32_t i = 0; i < d->nof_op; i++) {
-        check_curve(k, d, &d->of_op[i].curve);
+        check_curve(k, d, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? 1 : CURVE_MOST_MEMORY);
         if (d->of_op[i].op >= OP_KINDS || (i && d->of_op[i].op <= d->of_op[i - 1].op))
             broken(k, "device '%s': curve %u is of no op, or out of order", d->name, i);
     }

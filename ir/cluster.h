@@ -8,6 +8,7 @@
 #include "base/diag.h"
 #include "ir/dtype.h"
 #include "ir/ops.h"
+#include "ir/quantity.h"
 
 typedef enum Backend { BACKEND_CPU, BACKEND_CUDA } Backend;
 
@@ -15,6 +16,7 @@ typedef enum Backend { BACKEND_CPU, BACKEND_CUDA } Backend;
  * the peak (op_computes()), bytes of those bound by memory.  Interpolated on the logarithm
  * of `at`, from a first point at 0 on `at` itself; constant beyond both ends. */
 typedef struct CurvePoint { double at, fraction; } CurvePoint;
+#define CURVE_MOST_MEMORY 100.0       /* the most of a memory's bandwidth: caches are faster than it; of a peak, 1 */
 typedef struct Curve { CurvePoint *point; uint32_t npoint; } Curve;
 
 typedef struct OpCurve { OpKind op; Curve curve; } OpCurve;
@@ -69,6 +71,7 @@ typedef struct Cluster {
 /* The curve of an op, or the one that stands for its kind; it may have no points. */
 const Curve *device_curve(const Device *, OpKind);
 
+void curve_print(FILE *, const Curve *, QuantityKind at);   /* a list of points */
 void cluster_print(FILE *, const Cluster *);         /* the language's own form; reads back through frontend */
 int  cluster_check(const Cluster *, FILE *err);
 
