@@ -1,0 +1,343 @@
+/* Bench: see bench.h. */
+#include "runtime/measure/bench.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "ir/sig.h"
+
+/* Bytes of a pattern that is a number of about 0.75 in f32 and bf16, and small and
+ * positive in f64: nothing becomes a NaN or too small for full speed. */
+enum { FILL = 0x3f, NAMES_BYTES = 512 };
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+}
+
+static BufferId add_area(Program *p, const char *name, int64_t bytes)
+{
+    return program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_working, .bytes = bytes, .slots = 1, .first = -1, .last = -1});
+}
+
+Bench *bench_new(Arena *a, DType compute, int threads)
+{
+    Bench *b = NEW(a, Bench);
+    Program *p = program_new(a);
+    *b = (Bench){.arena = a, .program = p};
+    DType sums = compute == DT_f64 ? DT_f64 : DT_f32;
+    p->model = "bench";
+    p->threads = threads;
+    p->batch = 1;
+    p->precision = (Precision){.compute = compute, .weights = compute, .grads = sums, .master = sums, .reduce = sums};
+    p->optimizer = (Optimizer){.kind = OPTIMIZER_ADAMW, .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
+    b->args = add_area(p, "arguments", 0);
+    b->outs = add_area(p, "results", 0);
+    b->work = add_area(p, "workspace", 0);
+    return b;
+}
+
+/* ---- the shape of an instruction ---- */
+
+/* An instruction in the making: which factor each extent of the list became, and how much
+ * of the areas it has taken. */
+typedef struct Maker {
+    Bench        *b;
+    const Extent *extent;
+    uint8_t       factor[BENCH_EXTENTS];             /* by place in the list; NO_FACTOR */
+    int64_t       args, outs;         /* bytes */
+    Instr         in;
+    const char   *name[MAX_ARGS];     /* of the arguments */
+} Maker;
+
+static uint8_t factor_of_extent(Maker *m, uint32_t i, char role)
+{
+    assert(i < BENCH_EXTENTS);
+    if (m->factor[i] == NO_FACTOR) {
+        assert(m->in.nfactor < MAX_FACTORS);
+        m->factor[i] = m->in.nfactor;
+        m->in.extent[m->in.nfactor] = m->extent[i].n;
+        m->in.role[m->in.nfactor++] = role;
+    }
+    return m->factor[i];
+}
+
+/* The axes that stand for one of a pattern. */
+static void add_axes(Maker *m, const SigAxis *axis, Tensor *t, uint8_t *factor)
+{
+    uint8_t before = t->rank;
+    for (uint32_t i = 0; m->extent[i].axis; i++)
+        if (strcmp(m->extent[i].axis, axis->name) == 0) {
+            factor[t->rank] = factor_of_extent(m, i, axis->role);
+            t->axis[t->rank++] = (AxisPlace){.local = m->extent[i].n, .global = m->extent[i].n};
+        }
+    assert(t->rank > before && "an axis without an extent");
+    (void)before;
+}
+
+/* Tensors of whole numbers, and the axis whose places they are. */
+static const struct { const char *name, *axis; } indices[] = {{"ids", "v"}, {"labels", "c"}, {"token", "s"}};
+
+static const char *index_axis(const SigFormal *f)
+{
+    for (size_t i = 0; f->name && i < sizeof indices / sizeof *indices; i++)
+        if (strcmp(f->name, indices[i].name) == 0)
+            return indices[i].axis;
+    return NULL;
+}
+
+static int64_t extent_of(const Maker *m, const char *axis)
+{
+    for (uint32_t i = 0; m->extent[i].axis; i++)
+        if (strcmp(m->extent[i].axis, axis) == 0)
+            return m->extent[i].n;
+    return 1;
+}
+
+static TensorId own_index(Maker *m, Tensor t, const char *axis)
+{
+    Bench *b = m->b;
+    uint32_t n = b->nindex;
+    t.dtype = DT_i32;
+    t.buffer = add_area(b->program, t.path, aligned(tensor_bytes(&t)));
+    TensorId id = program_add_tensor(b->program, t);
+    PUSH(b->arena, b->index, b->nindex, id);
+    PUSH(b->arena, b->below, n, extent_of(m, axis));
+    return id;
+}
+
+static TensorId add_tensor(Maker *m, const SigFormal *f, BufferId area, int64_t *used, uint8_t *factor)
+{
+    Program *p = m->b->program;
+    Tensor t = {.path = f->name ? f->name : "result", .buffer = area, .dtype = p->precision.compute, .role = ROLE_ACTIVATION};
+    for (int i = 0; i < f->naxis; i++)
+        add_axes(m, &f->axis[i], &t, factor);
+    if (index_axis(f))
+        return own_index(m, t, index_axis(f));
+    t.at = *used;
+    *used += aligned(tensor_bytes(&t));
+    return program_add_tensor(p, t);
+}
+
+static bool is_present(const SigFormal *f)
+{
+    bool vector = f->naxis == 1 && !f->axis[0].dots;
+    return !f->tensor && (!f->optional || vector || f->kind == SIG_EXTRA);
+}
+
+static void add_arg(Maker *m, const SigFormal *f)
+{
+    Instr *in = &m->in;
+    m->name[in->narg] = f->name;
+    if (is_present(f))
+        in->arg[in->narg] = add_tensor(m, f, m->b->args, &m->args, in->arg_factor[in->narg]);
+    in->narg++;
+}
+
+/* The argument that a result is, or -1: one with its name; and where there is such a
+ * result, the first one is the first argument. */
+static int updated(const Maker *m, const OpSig *sig, int k)
+{
+    bool updates = false;
+    for (int i = 0; i < m->in.narg; i++)
+        for (int o = 0; o < sig->nresult; o++) {
+            bool same = sig->result[o].name && strcmp(sig->result[o].name, m->name[i]) == 0;
+            updates |= same;
+            if (same && o == k)
+                return i;
+        }
+    return updates && k == 0 ? 0 : -1;
+}
+
+static void add_results(Maker *m, const OpSig *sig)
+{
+    Instr *in = &m->in;
+    for (int k = 0; k < sig->nresult + sig->nsaved; k++) {
+        const SigFormal *f = &sig->result[k];
+        int of = updated(m, sig, k);
+        if (of >= 0 && has_tensor(in->arg[of])) {
+            in->out[k] = in->arg[of];
+            memcpy(in->out_factor[k], in->arg_factor[of], sizeof in->out_factor[k]);
+        } else if (is_present(f)) {
+            in->out[k] = add_tensor(m, f, m->b->outs, &m->outs, in->out_factor[k]);
+        }
+        in->nout = (uint8_t)(k + 1);
+    }
+}
+
+static void clear(Instr *in)
+{
+    memset(in->arg_factor, NO_FACTOR, sizeof in->arg_factor);
+    memset(in->out_factor, NO_FACTOR, sizeof in->out_factor);
+    for (int i = 0; i < MAX_ARGS; i++)
+        in->arg[i] = NO_TENSOR;
+    for (int i = 0; i < MAX_OUTS; i++)
+        in->out[i] = NO_TENSOR;
+    in->workspace = NO_TENSOR;
+}
+
+static void set_attr(Instr *in, const char *name, Attr value)
+{
+    int i = op_attr_index(in->op, name);
+    if (i >= 0)
+        in->attr[i] = value;
+}
+
+static Instr new_instr(OpKind op)
+{
+    Instr in = {.op = op, .path = op_info[op].name, .key = op_info[op].name};
+    OpSpec defaults = op_spec(op, PHASE_FORWARD, in.path, NOWHERE);
+    memcpy(in.attr, defaults.attr, sizeof in.attr);
+    set_attr(&in, "p", ATTR_F(0.1));                 /* a dropout of nothing would be no work */
+    set_attr(&in, "causal", ATTR_B(true));           /* as in models of language */
+    clear(&in);
+    return in;
+}
+
+/* ---- adding ---- */
+
+static void grow(Program *p, BufferId b, int64_t bytes)
+{
+    if (bytes > p->buffer[b.i].bytes)
+        p->buffer[b.i].bytes = bytes;
+}
+
+static void add_workspace(Bench *b, Instr *in)
+{
+    int64_t bytes = instr_workspace(in, b->program);
+    if (bytes == 0)
+        return;
+    grow(b->program, b->work, aligned(bytes));
+    in->workspace = program_add_tensor(b->program, (Tensor){.path = in->path, .buffer = b->work, .dtype = DT_u8, .rank = 1,
+                                                             .axis = {{.local = bytes, .global = bytes}}, .role = ROLE_STEP});
+}
+
+static int64_t bytes_of(const Program *p, const TensorId *t, int n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += has_tensor(t[i]) ? tensor_bytes(&p->tensor[t[i].i]) : 0;
+    return bytes;
+}
+
+static void add_args(Maker *m, OpKind op, const OpSig *sig)
+{
+    bool own = sig == op_sig(op);
+    for (int i = 0; i < (own ? op_narg(op) : sig->nformal); i++)
+        add_arg(m, own ? op_arg(op, i) : &sig->formal[i]);
+}
+
+uint32_t bench_add(Bench *b, OpKind op, const char *signature, const Extent *extent)
+{
+    Program *p = b->program;
+    const OpSig *sig = op_sig(op);
+    OpSig *given = NEW(b->arena, OpSig);
+    SigPool pool = {.text = arena_alloc(b->arena, NAMES_BYTES), .cap = NAMES_BYTES};
+    if (signature) {
+        const char *error = sig_read(signature, "", &pool, given);
+        assert(!error && "a signature that cannot be read");
+        (void)error;
+        sig = given;
+    }
+    Maker m = {.b = b, .extent = extent, .in = new_instr(op)};
+    memset(m.factor, NO_FACTOR, sizeof m.factor);
+    add_args(&m, op, sig);
+    add_results(&m, sig);
+    grow(p, b->args, m.args);
+    grow(p, b->outs, m.outs);
+    m.in.flops = instr_flops(&m.in, p);
+    m.in.bytes = bytes_of(p, m.in.arg, m.in.narg) + bytes_of(p, m.in.out, m.in.nout);
+    add_workspace(b, &m.in);
+    uint32_t i = program_add_instr(p, m.in);
+    PUSH(b->arena, p->proc, p->nproc, ((Proc){.kind = PROC_forward, .first = i, .end = i + 1}));
+    return i;
+}
+
+/* Of as many queries as keys, each with those up to its own. */
+static double unmasked(const Instr *in)
+{
+    double keys = 1;
+    for (int f = 0; f < in->nfactor && op_attr_index(in->op, "causal") >= 0; f++)
+        if (in->role[f] == 't')
+            keys = (double)in->extent[f];
+    return (keys + 1) / (2 * keys);
+}
+
+double bench_work(const Bench *b, uint32_t instr)
+{
+    const Instr *in = &b->program->instr[instr];
+    return op_computes(in->op) ? in->flops * unmasked(in) : (double)in->bytes;
+}
+
+/* ---- timing ---- */
+
+static void read_clock(void *ctx, int worker, int nworker)
+{
+    double *clock = ctx;
+    (void)nworker;
+    clock[worker] = seconds_of_thread();
+}
+
+/* Processor time of the thread of the team that had most to do: what a neighbour takes of
+ * a processor meanwhile does not count. */
+static double time_calls(void *ctx, int64_t times)
+{
+    const BenchCall *c = ctx;
+    Bench *b = c->bench;
+    double most = 0;
+    team_run(b->rank.team, read_clock, b->before);
+    for (int64_t i = 0; i < times; i++) {
+        Status s = rank_call(&b->rank, &(Call){.proc = c->proc});
+        assert(s == OK && "a rank alone loses no peer");
+        (void)s;
+    }
+    team_run(b->rank.team, read_clock, b->after);
+    for (int i = 0; i < b->program->threads; i++)
+        most = fmax(most, b->after[i] - b->before[i]);
+    return most;
+}
+
+static void place_areas(Program *p)
+{
+    int64_t at = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        p->buffer[i].offset = at;
+        at += aligned(p->buffer[i].bytes);
+    }
+    p->map_bytes[PART_PRIVATE] = at;
+}
+
+/* Places all over what is indexed, so that no row of a table is met in a cache by chance. */
+static void fill_index(const Bench *b, uint32_t i)
+{
+    int32_t *at = rank_at(&b->rank, b->index[i], 0, 0);
+    int64_t n = tensor_elements(&b->program->tensor[b->index[i].i]);
+    for (int64_t k = 0; k < n; k++)
+        at[k] = (int32_t)(philox4(1, fnv1a("index"), (uint64_t)k, 0).word[0] % (uint64_t)b->below[i]);
+}
+
+Status bench_open(Bench *b, Isa isa)
+{
+    Program *p = b->program;
+    place_areas(p);
+    TRY(rank_open(&b->rank, b->arena, p, isa));
+    for (uint32_t i = 0; i < b->nindex; i++)
+        fill_index(b, i);
+    memset(rank_part(&b->rank, PART_PRIVATE) + p->buffer[b->args.i].offset, FILL, (size_t)p->buffer[b->args.i].bytes);
+    b->before = NEWN(b->arena, double, p->threads);
+    b->after = NEWN(b->arena, double, p->threads);
+    b->call = NEWN(b->arena, BenchCall, p->ninstr);
+    b->probe = NEWN(b->arena, Probe, p->ninstr);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        b->call[i] = (BenchCall){b, i};
+        b->probe[i] = (Probe){.time = time_calls, .ctx = &b->call[i]};
+    }
+    return OK;
+}
+
+void bench_close(Bench *b)
+{
+    rank_close(&b->rank);
+}

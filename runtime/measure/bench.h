@@ -1,0 +1,40 @@
+#ifndef RUNTIME_MEASURE_BENCH_H
+#define RUNTIME_MEASURE_BENCH_H
+/* Bench: a Program whose procedures are one instruction each, bound to a rank as a run
+ * binds its own, so that what is timed is what a run executes.
+ *
+ * All instructions read from one area and write into another, which are as large as the
+ * largest needs; what an optimizer updates, it updates in place, as in a run. */
+#include "runtime/measure/rounds.h"
+#include "runtime/runtime.h"
+
+typedef struct Bench Bench;
+typedef struct BenchCall { Bench *bench; uint32_t proc; } BenchCall;
+
+struct Bench {
+    Arena     *arena;
+    Program   *program;               /* instruction i is procedure i */
+    Rank       rank;
+    BufferId   args, outs, work;      /* areas; whole numbers have buffers of their own, */
+    TensorId  *index; int64_t *below; uint32_t nindex;         /* and what each of these is below */
+    BenchCall *call;                  /* per instruction, once the bench is open */
+    Probe     *probe;                 /* the same */
+    double    *before, *after;        /* clocks of the team's threads around a turn */
+};
+
+/* The extent of an axis of a signature.  Several of the name ".." are its axes. */
+typedef struct Extent { const char *axis; int64_t n; } Extent;
+enum { BENCH_EXTENTS = 32 };          /* most of a list, its end included */
+
+Bench *bench_new(Arena *, DType compute, int threads);
+/* Add an instruction whose tensors have the axes of a signature (NULL: the op's own) and
+ * extents from a list that ends with a NULL.  Arguments that may be absent are, but for
+ * vectors: biases, which models have.  Its number. */
+uint32_t bench_add(Bench *, OpKind, const char *signature, const Extent *);
+/* FLOP, less what is masked, of an instruction that is bound by arithmetic, bytes of one bound by memory. */
+double   bench_work(const Bench *, uint32_t instr);
+/* Map, bind, fill; then `probe` may be timed. */
+Status   bench_open(Bench *, Isa);
+void     bench_close(Bench *);
+
+#endif

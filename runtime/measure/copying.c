@@ -1,0 +1,91 @@
+/* Copying: what threads get of the memory's bandwidth, alone and together. */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "kernels/combine.h"
+#include "runtime/measure/device.h"
+
+/* What each thread copies, from the first half of its part of a map to the second. */
+typedef struct Copying {
+    Team   *team;
+    char   *base;
+    int64_t bytes;                    /* of a half */
+    int64_t times;                    /* of this turn */
+    Isa     isa;
+    double *seconds;                  /* by thread */
+} Copying;
+
+/* All begin at once.  The last to end have less company, which many copies make little of. */
+static void copy_part(void *ctx, int worker, int nworker)
+{
+    (void)nworker;
+    const Copying *c = ctx;
+    char *from = c->base + 2 * worker * c->bytes;
+    double start = seconds_of_thread();
+    for (int64_t i = 0; i < c->times; i++)
+        copy_bytes(from + c->bytes, from, c->bytes, true, c->isa);
+    c->seconds[worker] = seconds_of_thread() - start;
+}
+
+/* As a Probe: the mean of the threads' times. */
+static double time_copies(void *ctx, int64_t times)
+{
+    Copying *c = ctx;
+    double sum = 0;
+    int n = team_size(c->team);
+    c->times = times;
+    team_run(c->team, copy_part, c);
+    for (int i = 0; i < n; i++)
+        sum += c->seconds[i];
+    return sum / n;
+}
+
+static Status open_team(Arena *a, Copying *c, int threads)
+{
+    c->seconds = NEWN(a, double, threads);
+    c->team = team_new(threads);
+    if (c->team)
+        return OK;
+    fprintf(stderr, "error: cannot start %d threads\n", threads);
+    return ERR_DEVICE;
+}
+
+/* All numbers of threads take turns with each other. */
+static Status measure(Arena *a, Copying *c, const int *threads, uint32_t n, double seconds, double *bandwidth, Spread *spread)
+{
+    Probe *p = NEWN(a, Probe, n);
+    Status s = OK;
+    for (uint32_t i = 0; i < n && s == OK; i++) {
+        s = open_team(a, &c[i], threads[i]);
+        p[i] = (Probe){.time = time_copies, .ctx = &c[i]};
+    }
+    if (s == OK) {
+        rounds_run(p, n, seconds, 0);
+        *spread = rounds_spread(p, n);
+    }
+    for (uint32_t i = 0; i < n && s == OK; i++)
+        bandwidth[i] = 2.0 * threads[i] * (double)c[i].bytes / p[i].seconds;
+    for (uint32_t i = 0; i < n; i++)
+        team_free(c[i].team);
+    return s;
+}
+
+Status copying_measure(Arena *a, const MeasureOptions *o, double seconds, const int *threads, uint32_t n, double *bandwidth,
+                       Spread *spread)
+{
+    Map map;
+    int most = threads[n - 1];
+    double beyond = fmin(fmax(2 * (double)o->machine.cache, 32e6), (double)o->machine.memory / 4) / most;
+    int64_t bytes = (int64_t)(beyond / BUFFER_ALIGN) * BUFFER_ALIGN;
+    Copying *c = NEWN(a, Copying, n);
+    if (o->say)
+        o->say("bandwidth of the memory");
+    TRY(map_open(&map, 2 * most * bytes));
+    for (uint32_t i = 0; i < n; i++)                 /* few threads copy as much as many do */
+        c[i] = (Copying){.base = map.base, .bytes = bytes * most / threads[i] / BUFFER_ALIGN * BUFFER_ALIGN, .isa = o->machine.isa};
+    Status s = measure(a, c, threads, n, seconds, bandwidth, spread);
+    map_close(&map);
+    TRY(s);
+    return spread_judge("copies in memory", *spread);
+}

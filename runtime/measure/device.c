@@ -1,0 +1,174 @@
+/* Device: what one device of so many threads does. */
+#include "runtime/measure/device.h"
+
+#include <math.h>
+
+#include "base/text.h"
+#include "runtime/measure/curve.h"
+
+/* Products that differ by less in FLOP are a point of the curve together; a run leaves out
+ * what takes longer than this many seconds. */
+static const double LIKE = 3, MOST_SECONDS = 0.15;
+
+/* The smallest instruction that is none of a scalar: what it costs is the launch. */
+enum { TINY = 16 };
+
+static uint32_t add_tiny(Bench *b)
+{
+    return bench_add(b, OP_add, NULL, (Extent[]){{"..", TINY}, {0}});
+}
+
+static bool is_product(const Bench *b, uint32_t i)
+{
+    return b->program->instr[i].op == OP_contract;
+}
+
+static double best_product(const Bench *b)
+{
+    double best = 0;
+    for (uint32_t i = 0; i < b->program->ninstr; i++)
+        if (is_product(b, i) && b->probe[i].seconds > 0)
+            best = fmax(best, bench_work(b, i) / b->probe[i].seconds);
+    return best;
+}
+
+/* Timings of an op, less the launch. */
+static uint32_t timings_of(const Bench *b, OpKind op, double launch, Timing *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->program->ninstr; i++)
+        if (b->program->instr[i].op == op && b->probe[i].seconds > 0)
+            out[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
+    return n;
+}
+
+/* What an op bound by memory reaches that has no curve: the median of those that have. */
+static Curve usual_memory_curve(Arena *a, const Bench *b, double launch, double bandwidth)
+{
+    enum { MOST = 2048 };
+    Timing *t = NEWN(a, Timing, MOST);
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < b->program->ninstr && n < MOST; i++)
+        if (!op_computes(b->program->instr[i].op) && b->probe[i].seconds > 0)
+            t[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
+    return curve_fit(a, t, n, bandwidth, CURVE_MOST_MEMORY, LIKE);
+}
+
+static double intensity(const Instr *in)
+{
+    return in->flops / (double)in->bytes;
+}
+
+/* Timings of the products that do so many FLOP for each byte that memory lets them reach the
+ * peak: what the others lack is no matter of their FLOP, and is read off their bytes.  All
+ * those of the most FLOP a byte where the memory is too slow for any. */
+static uint32_t bound_by_peak(const Bench *b, const Device *d, Timing *t)
+{
+    uint32_t n = 0;
+    double most = 0, least = d->peak[DT_f32] / d->bandwidth;
+    for (uint32_t i = 0; i < b->program->ninstr; i++)
+        if (is_product(b, i))
+            most = fmax(most, intensity(&b->program->instr[i]));
+    for (uint32_t i = 0; i < b->program->ninstr; i++) {
+        const Instr *in = &b->program->instr[i];
+        if (is_product(b, i) && b->probe[i].seconds > 0 && intensity(in) >= fmin(least, most / 4))
+            t[n++] = (Timing){in->flops, fmax(b->probe[i].seconds - d->launch, 0)};
+    }
+    return n;
+}
+
+static Curve curve_of_op(Arena *a, const Device *d, OpKind op, Timing *t, uint32_t n)
+{
+    if (op_computes(op))
+        return curve_fit(a, t, n, d->peak[DT_f32], 1, 1);
+    return curve_fit(a, t, n, d->bandwidth, CURVE_MOST_MEMORY, 1);
+}
+
+static void fit_curves(Arena *a, const Bench *b, MeasuredDevice *m)
+{
+    Device *d = &m->of;
+    Timing *t = NEWN(a, Timing, b->program->ninstr);
+    for (OpKind op = 0; op < OP_KINDS; op++) {
+        uint32_t n = timings_of(b, op, d->launch, t);
+        if (op == OP_contract) {
+            m->products = n;
+            n = bound_by_peak(b, d, t);
+            d->efficiency = curve_fit(a, t, n, d->peak[DT_f32], 1, LIKE);
+        } else if (n > 0) {
+            OpCurve c = {op, curve_of_op(a, d, op, t, n)};
+            PUSH(a, d->of_op, d->nof_op, c);
+            m->ops += n;
+        }
+    }
+    d->memory_efficiency = usual_memory_curve(a, b, d->launch, d->bandwidth);
+}
+
+/* ---- timing ---- */
+
+static Spread spread_of(const Bench *b, bool products)
+{
+    Arena *scratch = arena_new("spread");
+    Probe *p = NEWN(scratch, Probe, b->program->ninstr);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->program->ninstr; i++)
+        if (is_product(b, i) == products)
+            p[n++] = b->probe[i];
+    Spread s = rounds_spread(p, n);
+    arena_free(scratch);
+    return s;
+}
+
+static void read_bench(Arena *a, const Bench *b, uint32_t tiny, MeasuredDevice *m)
+{
+    m->of.peak[DT_f32] = best_product(b);
+    m->of.launch = b->probe[tiny].seconds;
+    m->matmul = spread_of(b, true);
+    m->op = spread_of(b, false);
+    fit_curves(a, b, m);
+}
+
+/* The dtype whose figures the curves are of; all other peaks are of the same products. */
+static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, MeasuredDevice *m)
+{
+    Bench *b = bench_new(a, DT_f32, m->of.threads);
+    uint32_t tiny = add_tiny(b);
+    products_add(b, false, (double)o->machine.memory);
+    ops_add(b, &o->machine);
+    TRY(bench_open(b, o->machine.isa));
+    rounds_run(b->probe, b->program->ninstr, seconds, MOST_SECONDS);
+    read_bench(a, b, tiny, m);
+    bench_close(b);
+    return OK;
+}
+
+static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
+{
+    Bench *b = bench_new(a, dtype, m->of.threads);
+    products_add(b, true, (double)o->machine.memory);
+    TRY(bench_open(b, o->machine.isa));
+    rounds_run(b->probe, b->program->ninstr, seconds, 0);
+    m->of.peak[dtype] = best_product(b);
+    bench_close(b);
+    return OK;
+}
+
+static void say(const MeasureOptions *o, Arena *a, const char *what, int threads)
+{
+    if (o->say)
+        o->say(arena_printf(a, "%s, %d thread%s", what, threads, threads == 1 ? "" : "s"));
+}
+
+Status device_measure(Arena *a, const MeasureOptions *o, int threads, double bandwidth, double seconds, MeasuredDevice *m)
+{
+    *m = (MeasuredDevice){.of = {.backend = BACKEND_CPU, .threads = threads, .bandwidth = bandwidth}};
+    say(o, a, "matmuls and other ops, f32", threads);
+    TRY(measure_ops(a, o, 0.8 * seconds, m));
+    for (DType t = 0; t < DTYPES; t++) {
+        if (t == DT_f32 || !kernel_find(OP_contract, t, o->machine.isa))
+            continue;
+        say(o, a, arena_printf(a, "matmuls, %s", dtype_name(t)), threads);
+        TRY(measure_peak(a, o, t, 0.1 * seconds, m));
+    }
+    TRY(spread_judge(arena_printf(a, "matmuls of %d threads", threads), m->matmul));
+    return spread_judge(arena_printf(a, "ops of %d threads", threads), m->op);
+}

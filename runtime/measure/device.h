@@ -1,0 +1,29 @@
+#ifndef RUNTIME_MEASURE_DEVICE_H
+#define RUNTIME_MEASURE_DEVICE_H
+/* What a device's figures are measured with; private to this folder. */
+#include "runtime/measure/bench.h"
+
+/* Matmuls of the shapes that training makes; `best`: only those that come near the peak. */
+void products_add(Bench *, bool best, double memory);
+/* All other ops: in the caches, and beyond them. */
+void ops_add(Bench *, const Machine *);
+/* Whether an op is among them: not scalars, what moves nothing, and products, which are
+ * measured in more shapes. */
+bool ops_timed(OpKind, DType compute, Isa);
+/* One of them, with so many rows, and positions where its signature has any. */
+uint32_t ops_add_one(Bench *, OpKind, int64_t rows, int64_t positions);
+
+/* All of a device of so many threads but its bandwidth, which is given. */
+Status device_measure(Arena *, const MeasureOptions *, int threads, double bandwidth, double seconds, MeasuredDevice *);
+
+/* Bytes/s that threads copy together, in memory beyond the caches, for each of n numbers of
+ * threads, ascending. */
+Status copying_measure(Arena *, const MeasureOptions *, double seconds, const int *threads, uint32_t n, double *bandwidth, Spread *);
+
+/* What ranks say to each other, in one or two numbers of ranks. */
+Status link_measure(Arena *, const MeasureOptions *, const int *ranks, uint32_t n, double seconds, MeasuredLink *);
+
+/* The reason is printed where times of `what` differ too much to mean anything. */
+Status spread_judge(const char *what, Spread);
+
+#endif

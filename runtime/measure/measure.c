@@ -1,0 +1,77 @@
+/* Measure: see measure.h.  The parts, and how much time each has. */
+#include "runtime/measure/measure.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "runtime/measure/device.h"
+#include "runtime/runtime.h"
+
+/* Parts of the time. */
+static const double SHARE_COPYING = 0.06, SHARE_LINK = 0.10, SHARE_CROWD = 0.10, SHARE_ONE = 0.42, SHARE_ALL = 0.32;
+
+/* Where half of the samples of the usual thing lie farther apart, its median says nothing. */
+static const double WORST_SPREAD = 0.5;
+
+enum { MOST_RANKS = 64 };
+
+Status spread_judge(const char *what, Spread s)
+{
+    if (s.usual <= WORST_SPREAD)
+        return OK;
+    static const char end[] = "; end other programs, then try again";
+    if (isinf(s.usual))
+        fprintf(stderr, "error: this machine is too busy to be measured: %s did not come to %d rounds in time%s\n", what, LEAST_ROUNDS, end);
+    else
+        fprintf(stderr, "error: this machine is too busy to be measured: times of %s differ by %.0f %% of their median, expected at most %.0f %%%s\n",
+                what, 100 * s.usual, 100 * WORST_SPREAD, end);
+    return ERR_DEVICE;
+}
+
+/* 1, 2, 4 .. and all. */
+static uint32_t thread_counts(Arena *a, int cores, const int **out)
+{
+    int *list = NULL;
+    uint32_t n = 0;
+    for (int t = 1; t < cores; t *= 2)
+        PUSH(a, list, n, t);
+    PUSH(a, list, n, cores);
+    *out = list;
+    return n;
+}
+
+static Status measure_copying(Arena *a, const MeasureOptions *o, Measured *m)
+{
+    m->ncopying = thread_counts(a, o->machine.cores, &m->threads);
+    m->bandwidth = NEWN(a, double, m->ncopying);
+    return copying_measure(a, o, SHARE_COPYING * o->seconds, m->threads, m->ncopying, m->bandwidth, &m->copying);
+}
+
+static int at_most(int n, int most)
+{
+    return n < most ? n : most;
+}
+
+/* Two ranks at least: on one core they are a crowd, and there is no other figure. */
+static Status measure_links(Arena *a, const MeasureOptions *o, Measured *m)
+{
+    const int apart[] = {2, at_most(o->machine.cores, MOST_RANKS)}, crowd[] = {at_most(2 * o->machine.cores, MOST_RANKS + 1)};
+    TRY(link_measure(a, o, apart, o->machine.cores > 2 ? 2 : 1, SHARE_LINK * o->seconds, &m->link));
+    return link_measure(a, o, crowd, 1, SHARE_CROWD * o->seconds, &m->crowd);
+}
+
+static Status measure_devices(Arena *a, const MeasureOptions *o, Measured *m)
+{
+    TRY(device_measure(a, o, 1, m->bandwidth[0], SHARE_ONE * o->seconds, &m->one));
+    m->all = m->one;
+    return o->machine.cores > 1 ? device_measure(a, o, o->machine.cores, m->bandwidth[m->ncopying - 1], SHARE_ALL * o->seconds, &m->all) : OK;
+}
+
+Status measure_machine(Arena *a, const MeasureOptions *o, Measured *m)
+{
+    *m = (Measured){.machine = o->machine};
+    TRY(measure_copying(a, o, m));
+    TRY(measure_links(a, o, m));
+    return measure_devices(a, o, m);
+}

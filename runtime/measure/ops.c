@@ -1,0 +1,158 @@
+/* Ops: every op of the table that has a kernel, at sizes in the caches and beyond them.
+ *
+ * Shapes come from the ops' signatures.  The table below lists those whose signature does
+ * not say how its axes meet, or whose axes are like others in name only. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/measure/device.h"
+
+typedef struct Shape { OpKind op; const char *signature; Extent extent[9]; } Shape;
+
+#define IMAGE {{"c", 16}, {"h", 30}, {"w", 30}, {"out", 16}, {"row", 28}, {"col", 28}, {"kh", 3}, {"kw", 3}}
+
+static const Shape shapes[] = {
+    {OP_transpose, "x[.., d] -> [d, ..]", {{0}}},
+    {OP_reduce, "x[.., d] -> [d]", {{0}}},           /* a bias's gradient */
+    {OP_expand, "x[d] -> [.., d]", {{0}}},
+    {OP_select, "x[.., s, d] -> [.., d]", {{0}}},
+    {OP_slice, "x[.., s, d] -> [.., t, d]", {{"t", 32}}},
+    {OP_place, "x[.., t, d] -> [.., s, d]", {{"t", 32}}},
+    {OP_concat, "x[.., s, d], y[.., t, d] -> [.., m, d]", {{"m", 128}}},
+    {OP_cross_entropy_stats, "logits[.., c], labels[..] -> [.., f]", {{0}}},
+    {OP_cross_entropy_merge, "stats[p, .., f], labels[..], count[] -> [], lse[..]", {{0}}},
+    {OP_router_grad, "droute[.., s, expert], dprob[.., s, expert], route[.., s, expert], prob[.., s, expert] -> [.., s, expert]", {{0}}},
+    {OP_sgd, "w[..], g[..], m[..], norm[] -> [..], m[..]", {{0}}},
+    {OP_conv2d, NULL, IMAGE}, {OP_conv2d_grad_x, NULL, IMAGE}, {OP_conv2d_grad_w, NULL, IMAGE},
+};
+
+enum { WIDTH = 768, USUAL_POSITIONS = 64 };
+
+static const Shape *shape_of(OpKind op)
+{
+    static const Shape plain = {.op = OP_KINDS};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (shapes[i].op == op)
+            return &shapes[i];
+    return &plain;
+}
+
+/* Whether all axes of an op are '..': its rows need a length. */
+static bool only_dots(OpKind op)
+{
+    const OpSig *sig = op_sig(op);
+    for (int i = 0; i < sig->nformal; i++)
+        for (int x = 0; x < sig->formal[i].naxis; x++)
+            if (!sig->formal[i].axis[x].dots)
+                return false;
+    for (int i = 0; i < sig->nresult; i++)
+        for (int x = 0; x < sig->result[i].naxis; x++)
+            if (!sig->result[i].axis[x].dots)
+                return false;
+    return true;
+}
+
+static bool has_axis(OpKind op, const char *axis)
+{
+    for (int i = 0; i < op_narg(op); i++)
+        for (int x = 0; x < op_arg(op, i)->naxis; x++)
+            if (strcmp(op_arg(op, i)->axis[x].name, axis) == 0)
+                return true;
+    return false;
+}
+
+static bool listed(const Extent *list, const char *axis)
+{
+    for (; list->axis; list++)
+        if (strcmp(list->axis, axis) == 0)
+            return true;
+    return false;
+}
+
+/* Extents of GPT-2's blocks and of what is like them, with so many rows and positions. */
+static void extents_of(OpKind op, int64_t rows, int64_t positions, Extent *out)
+{
+    const Extent usual[] = {{"..", rows}, {"v", rows}, {"d", WIDTH}, {"k", WIDTH}, {"n", 4 * WIDTH}, {"c", 4096}, {"s", positions}, {"t", positions},
+                            {"h", 12}, {"g", 12}, {"e", 64}, {"expert", 8}, {"slot", 16}, {"b", 32}, {"p", 2}, {"f", 4}};
+    const Shape *shape = shape_of(op);
+    uint32_t n = 0;
+    for (const Extent *own = shape->extent; own->axis; own++)
+        out[n++] = *own;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!listed(shape->extent, usual[i].axis))
+            out[n++] = usual[i];
+    if (only_dots(op) && !shape->signature)
+        out[n++] = (Extent){"..", WIDTH};
+    out[n] = (Extent){0};
+}
+
+uint32_t ops_add_one(Bench *b, OpKind op, int64_t rows, int64_t positions)
+{
+    Extent extent[BENCH_EXTENTS];
+    extents_of(op, rows, positions, extent);
+    return bench_add(b, op, shape_of(op)->signature, extent);
+}
+
+/* The work of so many rows; nothing is kept. */
+static double work_of(OpKind op, DType compute, int64_t rows)
+{
+    Arena *scratch = arena_new("bench");
+    Bench *b = bench_new(scratch, compute, 1);
+    double work = bench_work(b, ops_add_one(b, op, rows, USUAL_POSITIONS));
+    arena_free(scratch);
+    return work;
+}
+
+/* ---- sizes ---- */
+
+/* Plain forms are far below the memory's speed wherever their numbers lie, and slow. */
+static bool is_plain(OpKind op, DType compute, Isa isa)
+{
+    return kernel_find(op, compute, isa) == kernel_ref(op, compute);
+}
+
+static void add_sizes(Bench *b, OpKind op, const double *work, int n)
+{
+    DType compute = b->program->precision.compute;
+    double one = work_of(op, compute, 1), per_row = work_of(op, compute, 2) - one;
+    int64_t before = 0;
+    for (int i = 0; i < n; i++) {
+        double more = per_row > 0 ? (work[i] - one) / per_row : 0;
+        int64_t rows = more > 0 ? 1 + (int64_t)more : 1;
+        if (rows > before)
+            ops_add_one(b, op, rows, USUAL_POSITIONS);
+        before = rows;
+    }
+}
+
+/* Attention grows with the square of its positions: rows of three lengths. */
+static void add_lengths(Bench *b, OpKind op)
+{
+    ops_add_one(b, op, 4, 64);
+    ops_add_one(b, op, 1, 256);
+    ops_add_one(b, op, 1, 1024);
+}
+
+bool ops_timed(OpKind op, DType compute, Isa isa)
+{
+    bool product = op == OP_contract || op == OP_linear;
+    return !product && !(op_info[op].flags & (OPF_COMM | OPF_VIEW)) && kernel_find(op, compute, isa) && work_of(op, compute, 64) > BUFFER_ALIGN;
+}
+
+void ops_add(Bench *b, const Machine *m)
+{
+    DType compute = b->program->precision.compute;
+    double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
+    const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
+    for (OpKind op = 0; op < OP_KINDS; op++) {
+        if (!ops_timed(op, compute, m->isa))
+            continue;
+        int fewer = is_plain(op, compute, m->isa);
+        if (op_computes(op) && has_axis(op, "t") && !fewer)
+            add_lengths(b, op);
+        else if (op_computes(op))
+            add_sizes(b, op, flop, 3 - fewer);
+        else
+            add_sizes(b, op, bytes, 4 - fewer);
+    }
+}

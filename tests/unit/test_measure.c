@@ -1,0 +1,285 @@
+/* What `prun calibrate` measures with: shapes of instructions, rounds, curves, and the text
+ * of a cluster; every part of it with a small budget. */
+#include <math.h>
+
+#include "runtime/measure/curve.h"
+#include "runtime/measure/device.h"
+#include "tests/unit/syntax.h"
+
+#include "frontend/frontend.h"
+
+/* ---- instructions ---- */
+
+/* Every op that a device is measured by runs on memory of its own, in one thread and in
+ * two: the sanitizer sees what is read or written beside it. */
+static void test_ops(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        Arena *a = arena_new("bench");
+        Bench *b = bench_new(a, DT_f32, threads);
+        uint32_t n = 0;
+        for (OpKind op = 0; op < OP_KINDS; op++)
+            if (ops_timed(op, DT_f32, isa_best()))
+                n += ops_add_one(b, op, 3, 40) == n;
+        assert_true(n > 50);
+        assert_int_equal(n, b->program->ninstr);
+        assert_int_equal(bench_open(b, isa_best()), OK);
+        rounds_run(b->probe, n, 0.01, 0);
+        for (uint32_t i = 0; i < n; i++)
+            assert_true(b->probe[i].seconds > 0);
+        bench_close(b);
+        arena_free(a);
+    }
+}
+
+static double work_of(OpKind op, const char *signature, const Extent *extent)
+{
+    Arena *a = arena_new("bench");
+    Bench *b = bench_new(a, DT_f32, 1);
+    double work = bench_work(b, bench_add(b, op, signature, extent));
+    arena_free(a);
+    return work;
+}
+
+static void test_work(void **state)
+{
+    (void)state;
+    assert_true(work_of(OP_contract, "x[m, k], dy[m, n] -> [k, n]", (Extent[]){{"m", 3}, {"k", 5}, {"n", 7}, {0}}) == 2 * 3 * 5 * 7);
+    assert_true(work_of(OP_add, NULL, (Extent[]){{"..", 3}, {"..", 5}, {0}}) == 3 * 3 * 5 * 4);
+    /* in place: four are read and three written */
+    assert_true(work_of(OP_adamw, NULL, (Extent[]){{"..", 100}, {0}}) == 7 * 400 + 4);
+    /* a bias is there, a mask is not */
+    assert_true(work_of(OP_layernorm, NULL, (Extent[]){{"..", 3}, {"d", 8}, {0}}) == 4 * (2 * 24 + 2 * 8 + 2 * 3));
+    assert_true(work_of(OP_softmax, NULL, (Extent[]){{"..", 3}, {"d", 8}, {0}}) == 4 * 2 * 24);
+}
+
+static void test_updates_in_place(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("bench");
+    Bench *b = bench_new(a, DT_f32, 1);
+    bench_add(b, OP_adamw, NULL, (Extent[]){{"..", 100}, {0}});
+    const Instr *in = &b->program->instr[0];
+    assert_int_equal(in->out[0].i, in->arg[0].i);
+    assert_int_equal(in->out[1].i, in->arg[2].i);
+    assert_int_equal(in->out[2].i, in->arg[3].i);
+    arena_free(a);
+}
+
+/* ---- rounds ---- */
+
+typedef struct Script { double each; int64_t calls; double noise[3]; } Script;
+
+/* A clock of its own: every third turn is disturbed. */
+static double scripted(void *ctx, int64_t times)
+{
+    Script *s = ctx;
+    return s->each * (double)times * (1 + s->noise[s->calls++ % 3]);
+}
+
+static void test_rounds(void **state)
+{
+    (void)state;
+    Script s[] = {{.each = 1e-3}, {.each = 2e-5, .noise = {0, 9, 0}}, {.each = 5}, {.each = 1e-4, .noise = {-0.3, 0, 0.3}}};
+    Probe p[4];
+    for (int i = 0; i < 4; i++)
+        p[i] = (Probe){.time = scripted, .ctx = &s[i]};
+    rounds_run(p, 4, 0.05, 1);
+    assert_true(fabs(p[0].seconds - 1e-3) < 1e-9 && p[0].spread < 1e-9);
+    assert_true(fabs(p[1].seconds - 2e-5) < 1e-9);   /* the median knows nothing of a neighbour */
+    assert_true(p[2].seconds == 0 && s[2].calls <= 2);           /* too slow */
+    assert_true(fabs(p[3].seconds - 1e-4) < 1e-9 && p[3].spread > 0.2);
+    assert_true(rounds_spread(p, 4).worst >= p[3].spread);
+}
+
+static void test_judge(void **state)
+{
+    (void)state;
+    assert_int_equal(spread_judge("figures", (Spread){0.1, 3}), OK);
+    assert_int_equal(spread_judge("figures", (Spread){0.9, 3}), ERR_DEVICE);
+    assert_int_equal(spread_judge("figures", (Spread){INFINITY, INFINITY}), ERR_DEVICE);
+}
+
+/* ---- curves ---- */
+
+static double fraction_at(const Curve *c, double at)
+{
+    uint32_t i = 0;
+    while (i < c->npoint && c->point[i].at <= at)
+        i++;
+    if (i == 0 || i == c->npoint)
+        return c->point[i ? i - 1 : 0].fraction;
+    const CurvePoint *x = &c->point[i - 1], *y = &c->point[i];
+    return x->fraction + (y->fraction - x->fraction) * log(at / x->at) / log(y->at / x->at);
+}
+
+static void check_curve(const Curve *c, double most)
+{
+    double before = 0;
+    for (uint32_t i = 0; i < c->npoint; i++) {
+        assert_true(c->point[i].fraction > 0 && c->point[i].fraction <= most);
+        assert_true(i == 0 || c->point[i].at > c->point[i - 1].at);
+    }
+    for (double at = 1; at < 1e12; at *= 1.03) {
+        assert_true(at / fraction_at(c, at) >= before);
+        before = at / fraction_at(c, at);
+    }
+}
+
+static void test_curve(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("curve");
+    Timing even[] = {{1e6, 1e-5}, {1e7, 2e-5}, {1e8, 1e-4}};
+    Curve c = curve_fit(a, even, 3, 1e12, 1, 1);
+    assert_int_equal(c.npoint, 3);
+    assert_true(c.point[1].fraction == 0.5 && c.point[2].at == 1e8);
+    check_curve(&c, 1);
+    Timing like[] = {{1e6, 2e-6}, {1.1e6, 1.1e-6}, {1.2e6, 1.2e-5}};
+    c = curve_fit(a, like, 3, 1e12, 1, 2);
+    assert_true(c.npoint == 1 && c.point[0].fraction == 0.5);
+    c = curve_fit(a, like, 0, 1e12, 1, 2);
+    assert_int_equal(c.npoint, 0);
+    arena_free(a);
+}
+
+/* Times with noise of a factor of up to 16 make curves under which time still grows. */
+static void test_noisy_curves(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < 300; seed++) {
+        Arena *a = arena_new("curve");
+        Timing t[24];
+        for (uint32_t i = 0; i < 24; i++) {
+            Philox x = philox4(seed, 1, i, 0);
+            double work = pow(10, 3 + 9 * x.word[0] * 0x1p-32);
+            t[i] = (Timing){work, i % 7 == 0 ? 0 : work / 1e11 * pow(16, x.word[1] * 0x1p-32)};
+        }
+        double most = seed % 2 ? 1 : CURVE_MOST_MEMORY;
+        Curve c = curve_fit(a, t, 24, 1e11, most, seed % 3 ? 1 : 3);
+        assert_true(c.npoint > 0);
+        check_curve(&c, most);
+        arena_free(a);
+    }
+}
+
+/* ---- the machine ---- */
+
+static MeasureOptions small(void)
+{
+    Arena *a = arena_new("machine");
+    Machine m = machine_read(a);
+    assert_true(m.cores > 0 && m.memory > 0);
+    m.cpu = "a processor";
+    m.memory = 8 << 20;
+    m.cache = 1 << 20;
+    arena_free(a);
+    return (MeasureOptions){.machine = m};
+}
+
+static void test_link(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("link");
+    MeasureOptions o = small();
+    MeasuredLink m;
+    Status s = link_measure(a, &o, (int[]){2, 3}, 2, 0.02, &m);
+    assert_true(s == OK || s == ERR_DEVICE);         /* the machine of a test may be busy */
+    assert_int_equal(m.ranks, 3);
+    assert_true(m.of.link > 0 && m.of.latency > 0 && m.of.efficiency > 0 && m.of.efficiency <= 1 && m.apart >= 1);
+    arena_free(a);
+}
+
+static void test_copying(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("copying");
+    MeasureOptions o = small();
+    double bandwidth[2];
+    Spread spread;
+    Status s = copying_measure(a, &o, 0.02, (int[]){1, 2}, 2, bandwidth, &spread);
+    assert_true(s == OK || s == ERR_DEVICE);
+    assert_true(bandwidth[0] > 0 && bandwidth[1] > 0);
+    arena_free(a);
+}
+
+/* ---- the text ---- */
+
+static CurvePoint matmul_points[] = {{1e6, 0.4}, {1e9, 0.95}}, memory_points[] = {{6e4, 3.25}, {1.28e8, 0.9}};
+
+static MeasuredDevice a_device(Arena *a, int threads)
+{
+    MeasuredDevice d = {.of = {.backend = BACKEND_CPU, .threads = threads, .bandwidth = 1.2345e10, .launch = 1.5e-7}, .products = 96, .ops = 200};
+    d.of.peak[DT_f32] = 1.1111e11;
+    d.of.peak[DT_f64] = 5e10;
+    d.of.efficiency = (Curve){matmul_points, 2};
+    d.of.memory_efficiency = (Curve){memory_points, 2};
+    for (OpKind op = 0; op < OP_KINDS; op++)
+        if (ops_timed(op, DT_f32, isa_best())) {
+            OpCurve c = {op, op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
+            PUSH(a, d.of.of_op, d.of.nof_op, c);
+        }
+    return d;
+}
+
+static Measured made_up(Arena *a)
+{
+    static const int threads[] = {1, 2};
+    static double bandwidth[] = {1.2345e10, 2e10};
+    MeasureOptions o = small();
+    MeasuredLink l = {.ranks = 2, .of = {.link = 9e9, .latency = 4e-7, .efficiency = 0.75}, .apart = 1.25};
+    o.machine.cores = 2;
+    o.machine.memory = (int64_t)16 << 30;
+    return (Measured){.machine = o.machine, .one = a_device(a, 1), .all = a_device(a, 2), .threads = threads, .bandwidth = bandwidth,
+                      .ncopying = 2, .link = l, .crowd = l};
+}
+
+/* Cluster `name` of a text, of so many devices (0: as it says). */
+static const Cluster *cluster_of(Run *r, const char *name, const char *devices)
+{
+    Cluster *cl = NULL;
+    Define d = {.name = "devices", .value = devices};
+    if (devices) {
+        Source *s = sources_add(r->ds->sources, "d", devices, strlen(devices));
+        d.at = (Span){s->start, s->start + s->bytes};
+    }
+    assert_int_equal(elaborate_cluster(r->ds, &r->units, name, &d, devices ? 1 : 0, r->arena, &cl), OK);
+    assert_null(r->ds->first);
+    assert_int_equal(cluster_check(cl, stderr), 0);
+    return cl;
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("text");
+    Measured m = made_up(a);
+    Run r = run_text(measure_text(a, &m, "0"));
+    const Cluster *one = cluster_of(&r, "this1", NULL), *usual = cluster_of(&r, NULL, NULL), *four = cluster_of(&r, "crowd", NULL);
+    assert_int_equal(one->ndevices, 1);
+    assert_int_equal(one->device[0].threads, 2);
+    assert_string_equal(usual->name, "this");
+    assert_int_equal(usual->ndevices, 2);
+    assert_int_equal(four->ndevices, 4);
+    assert_int_equal(cluster_of(&r, "crowd", "8")->ndevices, 8);
+    const Device *d = &usual->device[0];
+    assert_true(d->bandwidth == 1.23e10 && d->peak[DT_f32] == 1.11e11 && d->launch == 1.5e-7);
+    assert_int_equal(d->nof_op, m.one.of.nof_op);
+    assert_true(device_curve(d, OP_adamw)->point[0].fraction == 3.25);
+    assert_true(usual->level[0].link == 9e9 && usual->level[0].cores == 2 && usual->level[0].bandwidth == 2e10);
+    /* no devices together have more than was free */
+    assert_true(2 * d->memory <= m.machine.memory && 4 * four->device[0].memory <= m.machine.memory);
+    arena_free(r.arena);
+    arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
+        cmocka_unit_test(test_copying), cmocka_unit_test(test_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
