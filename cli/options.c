@@ -232,7 +232,7 @@ static void help_commands(ProgramName p, FILE *f)
 {
     for (CommandId c = 0; c < COMMANDS; c++)
         if (command_rows[c].program == p && command_rows[c].help[0] != '!')
-            fprintf(f, "  %s %-6s %-8s %s\n", program_name(p), p == PRUN ? "" : command_rows[c].name,
+            fprintf(f, "  %s %-*s %-8s %s\n", program_name(p), p == PRUN ? 9 : 6, c == COMMAND_run ? "" : command_rows[c].name,
                     command_rows[c].positionals, command_rows[c].help);
 }
 

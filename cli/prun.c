@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/calibrate.h"
 #include "cli/load.h"
 #include "cli/program.h"
 #include "cli/run_options.h"
@@ -121,6 +122,8 @@ static Status load_and_run(const Args *args, const Member *member)
 static Status do_run(const Args *args)
 {
     Member m;
+    if (args->command == COMMAND_calibrate)
+        return calibrate(args, PPLAN_VERSION);
     if (!member_read(&m))
         return load_and_run(args, NULL);
     Args again = *args;
