@@ -244,6 +244,13 @@ static double compute_seconds(CostModel *cm, const Device *d, const Program *p, 
     return gemm_seconds(cm, d, gemm_of(p, in), peak * curve_at(device_curve(d, in->op), in->flops));
 }
 
+double cost_work(const Program *p, const Instr *in)
+{
+    if (!op_computes(in->op))
+        return moved_bytes(p, in);
+    return is_attention(in->op) ? in->flops * attended(in) : in->flops;
+}
+
 static double memory_seconds(const Device *d, const Program *p, const Instr *in)
 {
     double bytes = moved_bytes(p, in);
@@ -251,7 +258,7 @@ static double memory_seconds(const Device *d, const Program *p, const Instr *in)
     return bytes > 0 ? bytes / (d->bandwidth * curve_at(c, bytes)) : 0;
 }
 
-static CostClass class_of(OpKind op)
+CostClass cost_class(OpKind op)
 {
     if (op_info[op].flags & OPF_COMM)
         return COST_link;
@@ -296,7 +303,7 @@ static Bound bound_of(const Cost *c)
 Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Instr *in)
 {
     const Device *d = device_of(cm, p);
-    Cost c = {.cls = class_of(in->op)};
+    Cost c = {.cls = cost_class(in->op)};
     if (c.cls == COST_link) {
         c.link = link_seconds(p, groups, in);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */

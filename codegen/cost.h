@@ -63,6 +63,7 @@ typedef enum CostClass {
 
 typedef enum Bound { BOUND_COMPUTE, BOUND_MEMORY, BOUND_LAUNCH, BOUND_LINK, BOUNDS } Bound;
 
+CostClass   cost_class(OpKind);
 const char *cost_class_text(CostClass);              /* as in the list above */
 const char *cost_class_key(CostClass);
 const char *bound_text(Bound);
@@ -97,6 +98,10 @@ CostModel *cost_model(Arena *, const Cluster *, const Plan *, const Profile *);
 /* Patterns of a program's groups, found once. */
 typedef struct GroupCost { Pattern *pattern; uint32_t npattern; } GroupCost;
 GroupCost *cost_groups(CostModel *, const Program *);
+
+/* What an instruction's curve of efficiency is read at: FLOP, less what is masked, of an op that
+ * is bound by the peak; bytes that go through memory for the others. */
+double  cost_work(const Program *, const Instr *);
 
 /* One instruction of a program, whose rank says which device executes it. */
 Cost    cost_of(CostModel *, const Program *, const GroupCost *, const Instr *);

@@ -30,11 +30,11 @@ static uint32_t stage_ranks(const Making *m)
 }
 
 /* The outermost mesh axis on which ranks of a group differ: then the least and the greatest do. */
-static MeshAxis axis_of(const Making *m, const RankGroup *g)
+MeshAxis group_axis(const Plan *plan, const RankGroup *g)
 {
-    uint32_t each = m->plan->ndevices;
+    uint32_t each = plan->ndevices;
     for (int x = 0; x < MESH_AXES; x++) {
-        each /= (uint32_t)m->plan->mesh[x];
+        each /= (uint32_t)plan->mesh[x];
         if (g->rank[g->n - 1] / each != g->rank[0] / each)
             return (MeshAxis)x;
     }
@@ -101,7 +101,7 @@ Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan
     m.kind = NEWN(a, NodeKind, p->ninstr + 1);
     m.axis = NEWN(a, MeshAxis, p->ngroup + 1);
     for (uint32_t g = 0; g < p->ngroup; g++)
-        m.axis[g] = axis_of(&m, &p->group[g]);
+        m.axis[g] = group_axis(m.plan, &p->group[g]);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         m.queue[i] = queue_of(&m, &p->instr[i]);
         m.kind[i] = kind_of(&m, &p->instr[i]);

@@ -31,6 +31,9 @@ typedef struct Simulation {
  * others may be NULL.  A program without calls (no loss) takes no time. */
 Simulation simulate(Arena *, const Cluster *, const Plan *, const Profile *, Program *const *rank);
 
+/* The outermost mesh axis on which ranks of a group differ. */
+MeshAxis group_axis(const Plan *, const RankGroup *);
+
 /* Per instruction of a stage's first program: ns from the start of its call to its own, where the call
  * runs alone (of backward the last micro-batch's); -1: no call runs it. */
 int64_t *simulate_instructions(Arena *, const Cluster *, const Plan *, const Profile *, const Program *, const StageTimes *);

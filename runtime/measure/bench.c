@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "codegen/cost.h"
 #include "ir/sig.h"
 
 /* Bytes of a pattern that is a number of about 0.75 in f32 and bf16, and small and
@@ -255,20 +256,9 @@ uint32_t bench_add(Bench *b, OpKind op, const char *signature, const Extent *ext
     return i;
 }
 
-/* Of as many queries as keys, each with those up to its own. */
-static double unmasked(const Instr *in)
-{
-    double keys = 1;
-    for (int f = 0; f < in->nfactor && op_attr_index(in->op, "causal") >= 0; f++)
-        if (in->role[f] == 't')
-            keys = (double)in->extent[f];
-    return (keys + 1) / (2 * keys);
-}
-
 double bench_work(const Bench *b, uint32_t instr)
 {
-    const Instr *in = &b->program->instr[instr];
-    return op_computes(in->op) ? in->flops * unmasked(in) : (double)in->bytes;
+    return cost_work(b->program, &b->program->instr[instr]);
 }
 
 /* ---- timing ---- */

@@ -31,7 +31,7 @@ Bench *bench_new(Arena *, DType compute, int threads);
  * extents from a list that ends with a NULL.  Arguments that may be absent are, but for
  * vectors: biases, which models have.  Its number. */
 uint32_t bench_add(Bench *, OpKind, const char *signature, const Extent *);
-/* FLOP, less what is masked, of an instruction that is bound by arithmetic, bytes of one bound by memory. */
+/* What costs of it are by: see cost_work(). */
 double   bench_work(const Bench *, uint32_t instr);
 /* Map, bind, fill; then `probe` may be timed. */
 Status   bench_open(Bench *, Isa);

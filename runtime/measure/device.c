@@ -169,6 +169,6 @@ Status device_measure(Arena *a, const MeasureOptions *o, int threads, double ban
         say(o, a, arena_printf(a, "matmuls, %s", dtype_name(t)), threads);
         TRY(measure_peak(a, o, t, 0.1 * seconds, m));
     }
-    TRY(spread_judge(arena_printf(a, "matmuls of %d threads", threads), m->matmul));
-    return spread_judge(arena_printf(a, "ops of %d threads", threads), m->op);
+    TRY(spread_judge(arena_printf(a, "matmuls of %d thread%s", threads, threads == 1 ? "" : "s"), m->matmul));
+    return spread_judge(arena_printf(a, "ops of %d thread%s", threads, threads == 1 ? "" : "s"), m->op);
 }
