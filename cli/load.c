@@ -180,10 +180,15 @@ static Status load_cluster(Loaded *l, const Args *args)
     return ERR_REJECT;
 }
 
+static const char *usual_profile(Loaded *l)
+{
+    return arena_printf(l->input, "%s/profiles/prun.pprofile", bundled_dir(l->input));
+}
+
 static Status load_profile(Loaded *l, const Args *args)
 {
     const char *given = args_value(args, OPT_profile), *name = NULL;
-    const char *file = given ? kind_file(l, &profile_files, given, &name) : arena_printf(l->input, "%s/profiles/prun.pprofile", bundled_dir(l->input));
+    const char *file = given ? kind_file(l, &profile_files, given, &name) : usual_profile(l);
     Units units;
     if (!file)
         return no_such_file(l->input, &profile_files, given);
@@ -288,7 +293,7 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(load_rules(l));
     TRY(check_cluster(l, args));
     bool times = args->command == COMMAND_plan || args->command == COMMAND_estimate || args->command == COMMAND_dump;
-    return times ? load_profile(l, args) : OK;
+    return times || (args->command == COMMAND_run && access(usual_profile(l), R_OK) == 0) ? load_profile(l, args) : OK;
 }
 
 static void flush(Loaded *l)

@@ -16,7 +16,7 @@ typedef struct Loaded {
     Define  *define;  uint32_t ndefine;
     Graph   *graph;                   /* forward only until load_plan() */
     Cluster *cluster;                 /* NULL: none named and none in the files */
-    Profile *profile;                 /* of the commands that predict times; else NULL */
+    Profile *profile;                 /* of the commands that predict times, and of prun where it is found; else NULL */
     Rules   *rules;                   /* of the files and of --with */
     bool     errors_only;             /* warnings are another process's to print */
 } Loaded;

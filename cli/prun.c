@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/calibrate.h"
 #include "cli/load.h"
+#include "cli/parts.h"
 #include "cli/program.h"
 #include "cli/run_options.h"
 #include "runtime/ranks.h"
@@ -63,14 +64,24 @@ static Status check_ranks(const Args *args, uint32_t nranks)
     return args_refuse(args, OPT_timeout, why);
 }
 
+static const TallyParts *const *all_parts(Loaded *l, const Plan *plan, const Programs *programs, const Program *const *list)
+{
+    const TallyParts **parts = NEWN(l->ir, const TallyParts *, plan->ndevices);
+    for (uint32_t i = 0; i < plan->ndevices; i++)
+        parts[i] = parts_of(l, plan, programs, list[i]);
+    return parts;
+}
+
 static Status start_ranks(Loaded *l, const Args *args, const Plan *plan, const Programs *programs, const RunOptions *o)
 {
     const Program **list;
     const char *how = args_value(args, OPT_ranks);
     TRY(load_ranks(l, plan, programs, &list));
-    const Crew crew = {.program = list, .n = plan->ndevices, .hash = hash_of(list[0], args), .o = o};
-    if (how && strcmp(how, "threads") == 0)
+    Crew crew = {.program = list, .n = plan->ndevices, .hash = hash_of(list[0], args), .o = o};
+    if (how && strcmp(how, "threads") == 0) {
+        crew.parts = all_parts(l, plan, programs, list);
         return crew_as_threads(l->ir, &crew);
+    }
     return crew_as_processes(l->ir, &crew, args->argv, standard_input(l));
 }
 
@@ -82,7 +93,7 @@ static Status be_rank(Loaded *l, const Args *args, const Plan *plan, const Progr
         return ERR_REJECT;
     }
     TRY(load_rank(l, plan, programs, (uint32_t)m->rank, NULL, &p));
-    return member_run(l->ir, p, m, hash_of(programs->rank[0], args), o);
+    return member_run(l->ir, p, m, hash_of(programs->rank[0], args), parts_of(l, plan, programs, p), o);
 }
 
 /* ---- running ---- */
@@ -100,7 +111,7 @@ static Status execute(Loaded *l, const Args *args, const Member *member, const R
     }
     if (member)
         return be_rank(l, args, plan, &programs, member, o);
-    return plan->ndevices > 1 ? start_ranks(l, args, plan, &programs, o) : run(l->ir, programs.rank[0], o);
+    return plan->ndevices > 1 ? start_ranks(l, args, plan, &programs, o) : run(l->ir, programs.rank[0], parts_of(l, plan, &programs, programs.rank[0]), o);
 }
 
 static Status load_and_run(const Args *args, const Member *member)

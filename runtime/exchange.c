@@ -260,6 +260,11 @@ void exchange_begin(const Rank *r, int64_t instr)
         endpoint_progress(r->end, instr);
 }
 
+double exchange_waited(const Rank *r)
+{
+    return r->end ? endpoint_waited(r->end) : 0;
+}
+
 int64_t exchange_slowest(const Rank *r)
 {
     return (int64_t)(1e9 * r->slowest);

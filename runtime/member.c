@@ -96,11 +96,11 @@ Status member_watch(const Member *m)
 
 /* ---- the run ---- */
 
-Status member_run(Arena *a, const Program *p, const Member *m, uint64_t hash, const RunOptions *o)
+Status member_run(Arena *a, const Program *p, const Member *m, uint64_t hash, const TallyParts *parts, const RunOptions *o)
 {
     World *w;
     WorldFiles files = m->files;
-    Peers peers = {.hash = hash, .timeout = o->timeout, .pss = memory_pss()};
+    Peers peers = {.hash = hash, .timeout = o->timeout, .parts = parts, .pss = memory_pss()};
     Status s = world_map(a, &files, m->rank, &w);
     world_discard(&files);
     TRY(s);

@@ -266,9 +266,12 @@ static void copy_watched(const Rank *r, const KCall *c)
         }
 }
 
-/* How long peers may wait for an instruction is measured at those that do not wait. */
-static void measure(Rank *r, uint32_t i, const Call *call, double begin, double end)
+/* What an instruction took, and how much of that it waited.  How long peers may wait for one
+ * is measured at those that do not wait. */
+static void measure(Rank *r, uint32_t i, const Call *call, double begin, double end, double waited)
 {
+    if (r->tally)
+        tally_add(r->tally, i, end - begin, waited);
     if (!communicates(&r->program->instr[i]) && end - begin > r->slowest)
         r->slowest = end - begin;
     if (r->trace)
@@ -278,15 +281,15 @@ static void measure(Rank *r, uint32_t i, const Call *call, double begin, double 
 
 static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
 {
-    bool measured = r->end || r->trace;
-    double begin = measured ? seconds_now() : 0;
+    bool measured = r->end || r->trace || r->tally;
+    double begin = measured ? seconds_now() : 0, waited = exchange_waited(r);
     exchange_begin(r, i);
     if (communicates(c->in))
         TRY(exchange(r, c));
     else
         r->kernel[i](c);
     if (measured)
-        measure(r, i, call, begin, seconds_now());
+        measure(r, i, call, begin, seconds_now(), exchange_waited(r) - waited);
     return OK;
 }
 

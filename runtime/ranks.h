@@ -10,6 +10,7 @@ typedef struct Peers {
     World   *world;                   /* NULL: there is one rank */
     uint64_t hash;                    /* of what all must have in common: plan, version, options */
     Trace   *trace;                   /* NULL: none */
+    const TallyParts *parts;          /* what a step's time is told in; NULL: it is not told */
     double   timeout;                 /* seconds; 0: max(10, 20 x the slowest instruction of any rank) */
     int64_t  pss;                     /* of the process before it mapped the world; 0: ranks are threads of one */
 } Peers;
@@ -39,6 +40,8 @@ Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);
 Status rank_outcome(const Rank *, Status mine);
 /* An instruction begins, or, instr = -1, other work that is none: the rank is alive. */
 void   exchange_begin(const Rank *, int64_t instr);
+/* Seconds that this rank has waited for others so far. */
+double exchange_waited(const Rank *);
 /* Nanoseconds of the slowest instruction so far, and how long a peer may take where that
  * of all ranks was `slowest`, unless a time was given. */
 int64_t exchange_slowest(const Rank *);
@@ -65,6 +68,7 @@ typedef struct Crew {
     uint32_t              n;
     uint64_t              hash;       /* see Peers */
     const RunOptions     *o;
+    const TallyParts *const *parts;   /* by rank, for those that are threads; see Peers */
 } Crew;
 
 /* Check options, data and files, for all stages. */
@@ -97,6 +101,6 @@ bool        member_read(Member *);
 /* From now on, end when the launcher does. */
 Status      member_watch(const Member *);
 /* Run its program. */
-Status      member_run(Arena *, const Program *, const Member *, uint64_t hash, const RunOptions *);
+Status      member_run(Arena *, const Program *, const Member *, uint64_t hash, const TallyParts *, const RunOptions *);
 
 #endif

@@ -123,12 +123,25 @@ static Status report_step(Run *r, double loss, double norm, double seconds)
     return log_step(&r->log, &report);
 }
 
+/* A step that began at `start`; evaluation between steps is not tallied. */
+static Status take_step(Run *r, double start)
+{
+    if (!r->tally)
+        return rank_train(&r->rank);
+    tally_begin(r->tally);
+    r->rank.tally = r->tally;
+    Status s = rank_train(&r->rank);
+    r->rank.tally = NULL;
+    tally_end(r->tally, seconds_now() - start);
+    return s;
+}
+
 static Status train_step(Run *r, bool *stop)
 {
     const Program *p = r->program;
     double start = seconds_now();
     TRY(data_fill(r->train, &r->rank, r->samples, p->batch, 0, true));
-    Status s = rank_train(&r->rank);
+    Status s = take_step(r, start);
     r->alike = s == ERR_REJECT;                      /* labels are counted over all ranks */
     TRY(s);
     double seconds = seconds_now() - start;
@@ -163,6 +176,9 @@ static void say_what_was_done(Run *r)
     snprintf(text, sizeof text, "trained: step %lld of %lld, loss %.4f, %.*f %s/s", (long long)r->rank.step.step, (long long)r->steps, r->loss,
              rate < 10 ? 2 : 0, rate, unit_of(r->program));
     log_note(&r->log, text);
+    const char *times = r->tally ? tally_text(r->arena, r->tally, r->log.terminal) : NULL;
+    if (times)
+        log_note(&r->log, times);
 }
 
 static Status train(Run *r)
@@ -233,6 +249,7 @@ static Status open_rank(Run *r)
     TRY(rank_join(&r->rank, r->arena, r->program, o->isa, r->peers));
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
+    r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
     TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
@@ -270,11 +287,11 @@ Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *pe
     return s;
 }
 
-Status run(Arena *a, const Program *p, const RunOptions *o)
+Status run(Arena *a, const Program *p, const TallyParts *parts, const RunOptions *o)
 {
     Traces t;
     TRY(traces_open(&t, o->trace, 1));
-    Status s = run_rank(a, p, o, &(Peers){.trace = trace_of(&t, 0)});
+    Status s = run_rank(a, p, o, &(Peers){.trace = trace_of(&t, 0), .parts = parts});
     Status written = traces_write(a, &t, &p, o->trace);
     traces_close(&t);
     return s == OK ? written : s;

@@ -15,6 +15,7 @@
 #include "ir/program.h"
 #include "kernels/kernel.h"
 #include "runtime/stored.h"
+#include "runtime/tally.h"
 
 /* ---- map.c: the memory of a rank, exactly what the ledger says ---- */
 
@@ -45,6 +46,7 @@ typedef struct Rank {
     struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
     int            reporter;          /* the rank that speaks for all */
     struct Trace  *trace;             /* NULL: none */
+    Tally         *tally;             /* of the step that is trained; NULL: none */
     double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
     Team          *team;
     Isa            isa;
@@ -225,7 +227,8 @@ typedef struct RunOptions {
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 
-/* Train, or run forward once over the data when the program has no loss. */
-Status run(Arena *, const Program *, const RunOptions *);
+/* Train, or run forward once over the data when the program has no loss.  `parts`: what a
+ * step's time is told in; NULL: it is not told. */
+Status run(Arena *, const Program *, const TallyParts *parts, const RunOptions *);
 
 #endif

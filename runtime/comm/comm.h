@@ -129,5 +129,7 @@ Endpoint *endpoint_open(Arena *, World *, int rank, Team *, Isa);
  * then aborts the run.  Instructions are counted as they come, ids go into messages. */
 void endpoint_progress(Endpoint *, int64_t instr);
 void endpoint_timeout(Endpoint *, double seconds);   /* 10 until it is called */
+/* Seconds that it has waited for other ranks so far, but for what a short spin took. */
+double endpoint_waited(const Endpoint *);
 
 #endif

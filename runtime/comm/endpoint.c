@@ -35,6 +35,11 @@ void endpoint_timeout(Endpoint *end, double seconds)
     ((CpuEndpoint *)end)->timeout = seconds;
 }
 
+double endpoint_waited(const Endpoint *end)
+{
+    return ((const CpuEndpoint *)end)->waited;
+}
+
 int64_t endpoint_offset(const CpuEndpoint *e, const void *buffer, int64_t bytes)
 {
     const Header *h = e->world->header;

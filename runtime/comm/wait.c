@@ -156,12 +156,14 @@ Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
         pause_once();
     }
     Progress *mine = world_progress(e->world, e->base.rank);
+    double start = seconds();
     atomic_store_explicit(&mine->kind, a->kind, memory_order_relaxed);
     atomic_store_explicit(&mine->group, a->group, memory_order_relaxed);
     atomic_store_explicit(&mine->flag, (char *)a->flag - (char *)e->world->header, memory_order_relaxed);
     atomic_store_explicit(&mine->value, a->value, memory_order_relaxed);
     atomic_store_explicit(&mine->waits_for, a->rank, memory_order_release);
     s = yield_until(e, a);
+    e->waited += seconds() - start;
     if (s == OK)                      /* else it stays, for the message of whoever ends the run */
         atomic_store_explicit(&mine->waits_for, -1, memory_order_release);
     return s;

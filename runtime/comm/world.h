@@ -93,7 +93,7 @@ typedef struct CpuEndpoint {
     World    *world;
     Team     *team;
     Isa       isa;
-    double    timeout;                /* seconds */
+    double    timeout, waited;        /* seconds; waited: in all, after spinning */
     int       spins;                  /* before yielding */
     Caches    caches;
     uint32_t *sent, *received;        /* messages to and from each rank */

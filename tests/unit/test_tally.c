@@ -1,0 +1,69 @@
+/* The tally of a step's time: parts, medians, and how they are told. */
+#include <math.h>
+
+#include "runtime/tally.h"
+#include "tests/unit/syntax.h"
+
+enum { WORK, LINK, WAIT, REST };
+static const uint8_t of_instr[] = {WORK, LINK, WORK};
+
+static TallyParts some_parts(int64_t step_ns)
+{
+    TallyParts p = {.name = {"work", "link", "waiting", "rest"}, .n = 4, .of_instr = of_instr, .waiting = WAIT, .rest = REST, .step_ns = step_ns};
+    p.ns[WORK] = step_ns / 2;
+    return p;
+}
+
+/* `work` seconds of two instructions, `link` seconds of which `waited` are waited. */
+static void one_step(Tally *t, double work, double link, double waited)
+{
+    tally_begin(t);
+    tally_add(t, 0, work / 2, 0);
+    tally_add(t, 1, link, waited);
+    tally_add(t, 2, work / 2, 0);
+    tally_end(t, work + link + 0.25);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("tally");
+    TallyParts p = some_parts(0);
+    Tally *t = tally_new(a, &p);
+    assert_null(tally_text(a, t, true));
+    for (int i = 0; i < TALLY_SKIPPED; i++) {
+        one_step(t, 900, 900, 900);                  /* cold: never shown */
+        assert_null(tally_text(a, t, false));
+    }
+    for (int i = 0; i < 5; i++)
+        one_step(t, i == 3 ? 100 : 2, 1, 0.5);       /* one of them is disturbed */
+    assert_string_equal(tally_text(a, t, false),
+                        "time: a step, median of 5, 3.25 s; work 2 s; link 500 ms; waiting 500 ms; rest 250 ms");
+    arena_free(a);
+}
+
+/* Only the latest steps count. */
+static void test_latest(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("tally");
+    TallyParts p = some_parts(4000000000);
+    Tally *t = tally_new(a, &p);
+    for (int i = 0; i < 200; i++)
+        one_step(t, 7, 1, 0);
+    for (int i = 0; i < TALLY_STEPS; i++)
+        one_step(t, 3e-6, 0, 0);
+    assert_string_equal(tally_text(a, t, false),
+                        "time: a step, median of 64, 250 ms (predicted 4 s); work 3 us (predicted 2 s); rest 250 ms (predicted 0 s)");
+    assert_string_equal(tally_text(a, t, true), "  a step, median of 64           measured  predicted\n"
+                                                "  work                               3 us        2 s\n"
+                                                "  rest                             250 ms        0 s\n"
+                                                "  in all                           250 ms        4 s");
+    arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_latest)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
