@@ -139,6 +139,10 @@ static void test_curve(void **state)
     Timing like[] = {{1e6, 2e-6}, {1.1e6, 1.1e-6}, {1.2e6, 1.2e-5}};
     c = curve_fit(a, like, 3, 1e12, 1, 2);
     assert_true(c.npoint == 1 && c.point[0].fraction == 0.5);
+    /* noise that has a larger one take less: both take their mean */
+    Timing falling[] = {{1e6, 2e-6}, {8e6, 1.1e-5}, {1e7, 0.9e-5}};
+    c = curve_fit(a, falling, 3, 2e12, 1, 1);
+    assert_true(c.npoint == 3 && c.point[2].fraction == 0.5);
     c = curve_fit(a, like, 0, 1e12, 1, 2);
     assert_int_equal(c.npoint, 0);
     arena_free(a);
