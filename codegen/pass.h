@@ -55,9 +55,21 @@ typedef struct Lowering {
     Layout         layout;
     Recompute      recompute;
     uint32_t       stage, place;      /* of the rank: its stage, and its number in it */
+    const uint32_t *op; uint32_t nop; /* ops that the stage executes, in their order */
     uint32_t      *weight_of; uint32_t nweight_of;   /* per state of the program: the graph's weight */
     Program       *p;
 } Lowering;
+
+/* What the programs of a plan's ranks share.  Made by codegen_open(). */
+struct Codegen {
+    Arena         *arena;
+    Lowering       of_all;            /* what a Lowering says of every rank */
+    const Program *blank;             /* what a Program says of every rank, without any content */
+    uint32_t      *op, *first_op;     /* the ops of each stage, end to end; per stage, and one more: where they begin */
+};
+
+/* The Lowering of a rank, without a program. */
+Lowering lowering_of(const Codegen *, uint32_t rank);
 
 void support_check(const Lowering *);  /* diagnose what codegen and the device cannot do */
 Recompute recompute_read(Lowering *);  /* from the plan's rules; the micro-batches are known */
@@ -72,6 +84,8 @@ void streams(Program *, Arena *scratch);
 int  verify(const Program *, FILE *err);
 int  verify_update(const Program *, FILE *err);
 
+/* A weight lies where it is read; one that nobody reads, on the first stage. */
+bool weight_is_here(const Lowering *, ValueId weight);
 /* Instruction of an op: extents, roles and attributes; no tensors yet. */
 Instr instr_from_op(const Lowering *, OpId);
 /* A tensor of a value in a placement, without a buffer. */

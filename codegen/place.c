@@ -41,8 +41,7 @@ static Tensor tensor_of(const Lowering *lw, ValueId v)
     return value_tensor(lw, v, lw->layout.value[v.i]);
 }
 
-/* A weight lies where it is read; one that nobody reads, on the first stage. */
-static bool is_here(const Lowering *lw, ValueId weight)
+bool weight_is_here(const Lowering *lw, ValueId weight)
 {
     StageSet used = lw->layout.used[weight.i];
     return used ? used >> lw->stage & 1 : lw->stage == 0;
@@ -53,7 +52,7 @@ static void place_weights(Lowering *lw, TensorId *tensor)
     Program *p = lw->p;
     for (uint32_t i = 0; i < lw->g->nweight; i++) {
         const Weight *w = &lw->g->weight[i];
-        if (!is_here(lw, w->value))
+        if (!weight_is_here(lw, w->value))
             continue;
         PUSH(lw->scratch, lw->weight_of, lw->nweight_of, i);
         TensorId t = tensor[w->value.i] = code_own(p, tensor_of(lw, w->value), CLASS_weights);
@@ -240,9 +239,9 @@ static void place_op(Lowering *lw, World *w, OpId o)
 
 static void place_phase(Lowering *lw, World *w, Phase phase)
 {
-    for (uint32_t o = 0; o < lw->g->nop; o++)
-        if (lw->g->op[o].phase == phase && lw->layout.stages[o] >> lw->stage & 1)
-            place_op(lw, w, (OpId){o});
+    for (uint32_t i = 0; i < lw->nop; i++)
+        if (lw->g->op[lw->op[i]].phase == phase)
+            place_op(lw, w, (OpId){lw->op[i]});
 }
 
 /* ---- what crosses between stages ---- */
@@ -360,27 +359,39 @@ static void forget(World *w, const Op *op)
     }
 }
 
-static void place_again(Lowering *lw, World *w, uint32_t block)
+/* A block is a run of the stage's ops, `first` on. */
+static void place_again(Lowering *lw, World *w, uint32_t first)
 {
-    for (uint32_t o = 0; o < lw->g->nop; o++)
-        if (lw->recompute.block[o] == block && lw->recompute.again[o] && lw->layout.stages[o] >> lw->stage & 1) {
-            forget(w, &lw->g->op[o]);
-            place_op(lw, w, (OpId){o});
+    uint32_t block = lw->recompute.block[lw->op[first]];
+    for (uint32_t i = first; i < lw->nop && lw->recompute.block[lw->op[i]] == block; i++)
+        if (lw->recompute.again[lw->op[i]]) {
+            forget(w, &lw->g->op[lw->op[i]]);
+            place_op(lw, w, (OpId){lw->op[i]});
         }
+}
+
+/* Per block: where its ops begin among those of the stage. */
+static uint32_t *first_of_blocks(const Lowering *lw)
+{
+    uint32_t *first = NEWN(lw->scratch, uint32_t, lw->recompute.nblock + 1);
+    for (uint32_t i = lw->nop; i-- > 0;)
+        first[lw->recompute.block[lw->op[i]]] = i;
+    return first;
 }
 
 static void place_backward(Lowering *lw, World *w)
 {
     bool *done = NEWN(lw->scratch, bool, lw->recompute.nblock + 1);
-    for (uint32_t o = 0; o < lw->g->nop; o++) {
-        const Op *op = &lw->g->op[o];
-        if (op->phase != PHASE_BACKWARD || !(lw->layout.stages[o] >> lw->stage & 1))
+    const uint32_t *first = first_of_blocks(lw);
+    for (uint32_t i = 0; i < lw->nop; i++) {
+        const Op *op = &lw->g->op[lw->op[i]];
+        if (op->phase != PHASE_BACKWARD)
             continue;
         uint32_t block = has_op(op->forward) ? lw->recompute.block[op->forward.i] : 0;
         if (block && !done[block])
-            place_again(lw, w, block);
+            place_again(lw, w, first[block]);
         done[block] = true;
-        place_op(lw, w, (OpId){o});
+        place_op(lw, w, (OpId){lw->op[i]});
     }
 }
 

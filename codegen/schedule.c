@@ -19,7 +19,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 static uint32_t ahead(const Lowering *lw)
 {
-    uint32_t m = (uint32_t)lw->p->microbatches, after = lw->layout.nstages - 1 - lw->stage;
+    uint32_t m = (uint32_t)lw->plan->microbatches, after = lw->layout.nstages - 1 - lw->stage;
     bool all = strcmp(lw->plan->schedule, "gpipe") == 0 && lw->layout.nstages > 1;
     return all ? m - 1 : least(m - 1, after);
 }

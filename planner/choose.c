@@ -30,19 +30,73 @@ static bool is_first(const Plan *p, const Cluster *cl, uint32_t rank)
     return true;
 }
 
-/* Lower with m micro-batches; diagnostics only when asked for. */
-static Status lower(Arena *a, Diags *ds, const PlanRequest *r, const Plan *plan, bool loud, Programs *out)
+/* Programs of a plan, for a while: only those of the first try are made to last, the
+ * others have arenas of their own, so that there are never more than two of them.
+ * Ranks that are alike are judged by one, which comes first and so has the most slots. */
+typedef struct Try {
+    Arena   *own, *arena;             /* own: NULL where the programs are made to last */
+    Plan    *plan;
+    Codegen *codegen;
+    Programs programs;
+    bool    *stands_in;               /* per rank: its program was made from another's */
+} Try;
+
+static void end_try(Try *t)
 {
-    Diags *said = loud ? ds : diags_new(ds->sources);
-    *out = (Programs){.rank = NEWN(a, Program *, plan->ndevices), .n = plan->ndevices};
-    for (uint32_t i = 0; i < out->n; i++) {
-        if (!is_first(plan, r->cluster, i))
+    codegen_close(t->codegen);
+    arena_free(t->own);
+    *t = (Try){0};
+}
+
+/* The first rank lowered that this one is like; the rank itself: there is none. */
+static uint32_t find_alike(const Try *t, uint32_t rank)
+{
+    uint32_t stage = t->plan->ndevices / (uint32_t)t->plan->mesh[AXIS_pp];
+    for (uint32_t i = rank % stage; i < rank; i += stage)
+        if (t->programs.rank[i] && !t->stands_in[i] && codegen_alike(t->codegen, i, rank))
+            return i;
+    return rank;
+}
+
+static void find_fullest(Programs *p)
+{
+    p->fullest = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->rank[i] && program_excess(p->rank[i]) > program_excess(p->rank[p->fullest]))
+            p->fullest = i;
+}
+
+/* Lower for a judgement. */
+static Status lower(Try *t, Diags *ds, const PlanRequest *r)
+{
+    Programs *p = &t->programs;
+    *p = (Programs){.rank = NEWN(t->arena, Program *, t->plan->ndevices), .n = t->plan->ndevices};
+    t->stands_in = NEWN(t->arena, bool, p->n);
+    TRY(codegen_open(ds, r->graph, t->plan, r->cluster, &t->codegen));
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!is_first(t->plan, r->cluster, i))
             continue;
-        TRY(codegen(a, said, r->graph, plan, r->cluster, i, NULL, &out->rank[i]));
-        if (program_excess(out->rank[i]) > program_excess(out->rank[out->fullest]))
-            out->fullest = i;
+        uint32_t like = find_alike(t, i);
+        t->stands_in[i] = like != i;
+        p->rank[i] = like != i ? codegen_like(t->codegen, t->arena, p->rank[like], i) : codegen_rank(t->codegen, t->arena, i);
     }
+    find_fullest(p);
     return OK;
+}
+
+/* Programs that will be shown and executed: each rank's own, verified. */
+static void complete(Try *t, Arena *a)
+{
+    Programs *p = &t->programs;
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!p->rank[i])
+            continue;
+        if (t->stands_in[i] || a != t->arena)
+            p->rank[i] = codegen_rank(t->codegen, a, i);
+        t->stands_in[i] = false;
+        codegen_verify(p->rank[i]);
+    }
+    find_fullest(p);
 }
 
 static const Program *fullest(const Programs *p)
@@ -222,28 +276,46 @@ static const char *why(const Decisions *d, int64_t m, int64_t first)
          : m == first   ? "the smallest number the rules allow fits" : "the largest micro-batch that fits";
 }
 
-/* Lowered programs; only the first try is made to last, the others have arenas of their own, so that
- * there are never more than two of them. */
-typedef struct Try { Arena *arena; Plan *plan; Programs programs; } Try;
+static bool fits(const Try *t)
+{
+    return program_excess(fullest(&t->programs)) <= 0;
+}
 
-/* The first number that fits; else *best is the one that needs the least. */
+static int64_t needed(const Try *t)
+{
+    return bytes_needed(fullest(&t->programs));
+}
+
+/* Diagnostics are the user's to see in the first try alone. */
+static Status begin_try(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t m, bool first, Try *out)
+{
+    *out = (Try){.own = first ? NULL : arena_new("scratch"), .plan = plan_with(a, r, d, m)};
+    out->arena = first ? a : out->own;
+    Status s = lower(out, first ? ds : diags_new(ds->sources), r);
+    if (s != OK)
+        end_try(out);
+    return s;
+}
+
+/* The first number that fits, its programs complete; else *best is the one that needs the
+ * least. */
 static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *best)
 {
-    for (int64_t m = first; m;) {
-        Try now = {.arena = m == first ? NULL : arena_new("scratch"), .plan = plan_with(a, r, d, m)};
-        if (lower(now.arena ? now.arena : a, ds, r, now.plan, m == first, &now.programs) != OK) {
-            arena_free(now.arena);
+    int64_t samples = samples_of_part(r, d);
+    for (int64_t m = first; m; m = next_microbatches(d, samples, m)) {
+        Try now;
+        if (begin_try(a, ds, r, d, m, m == first, &now) != OK) {
             if (m == first)                          /* what the first try shows is the user's mistake */
                 return ERR_REJECT;
             break;                                   /* this model cannot be cut further */
         }
-        const Program *p = fullest(&now.programs);
-        bool fits = program_excess(p) <= 0, better = fits || m == first || bytes_needed(p) < bytes_needed(fullest(&best->programs));
-        m = fits ? m : next_microbatches(d, samples_of_part(r, d), m);
-        arena_free(better ? best->arena : now.arena);
+        if (fits(&now))
+            complete(&now, a);
+        bool done = fits(&now), better = done || m == first || needed(&now) < needed(best);
+        end_try(better ? best : &now);
         if (better)
             *best = now;
-        if (fits) {
+        if (done) {
             now.plan->why_microbatches = why(d, m, first);
             return OK;
         }
@@ -260,9 +332,10 @@ static Status choose_microbatches(Arena *a, Diags *ds, const PlanRequest *r, con
     Status s = try_microbatches(a, ds, r, d, first, &best);
     *plan = best.plan;
     *out = best.programs;
-    if (s == OK && best.arena)
-        s = lower(a, ds, r, best.plan, true, out);
-    arena_free(best.arena);
+    out->rank = NEWN(a, Program *, out->n + 1);
+    for (uint32_t i = 0; i < out->n; i++)
+        out->rank[i] = best.programs.rank[i];
+    end_try(&best);
     return s;
 }
 
