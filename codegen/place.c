@@ -433,19 +433,24 @@ static void place_training(Lowering *lw, World *w)
     close_proc(lw->p, PROC_backward, first);
 }
 
+/* `shared`: a world whose tensors this one begins with.  Where values lie, and what the
+ * loader gives, is the same in both. */
 static World world_new(Lowering *lw, ProcKind forward, const World *shared)
 {
     size_t bytes = sizeof(TensorId) * (lw->g->nvalue + 1);
     size_t places = sizeof(Placement) * (lw->g->nvalue + 1);
-    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .given = arena_alloc(lw->scratch, bytes), .placed = arena_alloc(lw->scratch, places)};
-    memcpy(w.placed, lw->layout.value, places);
+    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes)};
     if (shared) {
         memcpy(w.tensor, shared->tensor, bytes);
-        memcpy(w.given, shared->given, bytes);
+        w.given = shared->given;
+        w.placed = shared->placed;
         return w;
     }
-    for (uint32_t v = 0; v <= lw->g->nvalue; v++)
-        w.tensor[v] = w.given[v] = NO_TENSOR;
+    w.given = arena_alloc(lw->scratch, bytes);
+    w.placed = arena_alloc(lw->scratch, places);
+    memcpy(w.placed, lw->layout.value, places);
+    memset(w.tensor, 0xFF, bytes);                   /* NO_TENSOR */
+    memset(w.given, 0xFF, bytes);
     return w;
 }
 

@@ -49,15 +49,25 @@ uint32_t grid_coordinate(const Grid *g, uint32_t rank, uint32_t axis)
     return rank / g->axis[axis].stride % g->axis[axis].size;
 }
 
+/* Counts through the coordinates on the set's axes, the last one fastest: the numbers of
+ * the ranks ascend. */
 RankGroup grid_group(Arena *a, const Grid *g, uint32_t rank, GridSet set)
 {
-    RankGroup out = {0};
-    for (uint32_t r = 0; r < g->nranks; r++) {
-        bool in = true;
-        for (uint32_t d = 0; d < g->n; d++)
-            in &= set >> d & 1 || grid_coordinate(g, r, d) == grid_coordinate(g, rank, d);
-        if (in)
-            PUSH(a, out.rank, out.n, r);
+    RankGroup out = {.n = 1};
+    uint32_t first = rank;
+    for (uint32_t d = 0; d < g->n; d++) {
+        out.n *= set >> d & 1 ? g->axis[d].size : 1;
+        first -= set >> d & 1 ? grid_coordinate(g, rank, d) * g->axis[d].stride : 0;
+    }
+    out.rank = NEWN(a, uint32_t, out.n);
+    for (uint32_t i = 0; i < out.n; i++) {
+        uint32_t left = i;
+        out.rank[i] = first;
+        for (uint32_t d = g->n; d-- > 0;)
+            if (set >> d & 1) {
+                out.rank[i] += left % g->axis[d].size * g->axis[d].stride;
+                left /= g->axis[d].size;
+            }
     }
     return out;
 }
