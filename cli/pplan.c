@@ -1,4 +1,5 @@
 /* pplan: plan how to spread a model over devices. */
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -321,7 +322,16 @@ static void print_version(void)
     printf("pplan %s\njson: jansson %s\n", PPLAN_VERSION, jansson_version_str());
 }
 
+/* A candidate that is judged takes some megabytes and drops them: the heap keeps them for
+ * the next one, as pages cost more than what is done with them. */
+static void keep_heap(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 int main(int argc, char **argv)
 {
+    keep_heap();
     return program_main(PPLAN, argc, argv, do_command, print_version);
 }

@@ -140,8 +140,23 @@ static void share(Program *p)
 
 /* ---- offsets ---- */
 
-/* A buffer placed in the map; `placed` is sorted by offset. */
+/* A buffer placed in the map. */
 typedef struct Block { int64_t offset, end; int32_t first, last; } Block;
+
+/* Blocks, sorted by offset. */
+typedef struct Shelf { Block *block; uint32_t n; } Shelf;
+
+/* Most buffers live shortly, beside few others, so time is cut into equal spans.  What
+ * lives within one span or across the end of one is on the shelves of these spans; what
+ * lives longer is on one for all of them.  One more has everything. */
+typedef struct Placed { Shelf all, wide, *span; Arena *arena; } Placed;
+
+enum { SPAN = 64, SHELVES = 3 };      /* instructions; shelves that are looked through together */
+
+static bool is_wide(int32_t first, int32_t last)
+{
+    return last / SPAN - first / SPAN > 1;
+}
 
 static int64_t whole_bytes(const Buffer *b)
 {
@@ -160,28 +175,56 @@ static int larger_first(const void *x, const void *y)
     return a->buffer < b->buffer ? -1 : 1;
 }
 
-/* Lowest offset >= base for `bytes` beside all placed blocks that live in [first, last]. */
-static int64_t lowest_gap(const Block *placed, uint32_t n, const Buffer *b, int64_t base)
+/* The next block in order of offset, on whichever shelf; NULL: there is none. */
+static const Block *next_block(const Shelf *const shelf[SHELVES], uint32_t at[SHELVES])
 {
-    int64_t at = base, bytes = whole_bytes(b);
-    for (uint32_t i = 0; i < n && placed[i].offset < at + bytes; i++)
-        if (placed[i].first <= b->last && b->first <= placed[i].last && placed[i].end > at)
-            at = placed[i].end;
-    return at;
+    int best = -1;
+    for (int s = 0; s < SHELVES; s++)
+        if (shelf[s] && at[s] < shelf[s]->n && (best < 0 || shelf[s]->block[at[s]].offset < shelf[best]->block[at[best]].offset))
+            best = s;
+    return best < 0 ? NULL : &shelf[best]->block[at[best]++];
 }
 
-static void insert_block(Block *placed, uint32_t n, Block x)
+/* Lowest offset >= base for a buffer beside all placed blocks that live when it does. */
+static int64_t lowest_gap(const Placed *p, const Buffer *b, int64_t base)
 {
-    uint32_t lo = 0, hi = n;
+    int64_t lowest = base, bytes = whole_bytes(b);
+    int32_t i = b->first / SPAN, k = b->last / SPAN;
+    const Shelf *shelf[SHELVES] = {&p->wide, &p->span[i], i != k ? &p->span[k] : NULL};
+    if (is_wide(b->first, b->last))
+        memcpy(shelf, ((const Shelf *const[SHELVES]){&p->all}), sizeof shelf);
+    uint32_t at[SHELVES] = {0};
+    for (const Block *x = next_block(shelf, at); x && x->offset < lowest + bytes; x = next_block(shelf, at))
+        if (x->first <= b->last && b->first <= x->last && x->end > lowest)
+            lowest = x->end;
+    return lowest;
+}
+
+static void put_block(Shelf *s, Arena *a, Block x)
+{
+    uint32_t lo = 0, hi = s->n;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
-        if (placed[mid].offset <= x.offset)
+        if (s->block[mid].offset <= x.offset)
             lo = mid + 1;
         else
             hi = mid;
     }
-    memmove(&placed[lo + 1], &placed[lo], sizeof *placed * (n - lo));
-    placed[lo] = x;
+    PUSH(a, s->block, s->n, x);
+    memmove(&s->block[lo + 1], &s->block[lo], sizeof x * (s->n - 1 - lo));
+    s->block[lo] = x;
+}
+
+static void insert_block(Placed *p, Block x)
+{
+    put_block(&p->all, p->arena, x);
+    if (is_wide(x.first, x.last)) {
+        put_block(&p->wide, p->arena, x);
+        return;
+    }
+    put_block(&p->span[x.first / SPAN], p->arena, x);
+    if (x.first / SPAN != x.last / SPAN)
+        put_block(&p->span[x.last / SPAN], p->arena, x);
 }
 
 /* What lives always lies at the bottom, in order of class and number. */
@@ -203,7 +246,7 @@ static void place_offsets(Program *p, MapPart part, Arena *scratch)
 {
     int64_t base = place_persistent(p, part), end = base;
     Order *order = NEWN(scratch, Order, p->nbuffer + 1);
-    Block *placed = NEWN(scratch, Block, p->nbuffer + 1);
+    Placed placed = {.span = NEWN(scratch, Shelf, p->ninstr / SPAN + 1), .arena = scratch};
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->nbuffer; i++)
         if (p->buffer[i].first >= 0 && p->buffer[i].part == part)
@@ -211,9 +254,9 @@ static void place_offsets(Program *p, MapPart part, Arena *scratch)
     qsort(order, n, sizeof *order, larger_first);
     for (uint32_t i = 0; i < n; i++) {
         Buffer *b = &p->buffer[order[i].buffer];
-        b->offset = lowest_gap(placed, i, b, base);
+        b->offset = lowest_gap(&placed, b, base);
         Block x = {b->offset, b->offset + whole_bytes(b), b->first, b->last};
-        insert_block(placed, i, x);
+        insert_block(&placed, x);
         end = x.end > end ? x.end : end;
     }
     p->map_bytes[part] = end;

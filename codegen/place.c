@@ -15,8 +15,9 @@
 
 #include "base/text.h"
 
-/* A value in a placement that it was not made in. */
-typedef struct Converted { ValueId value; Placement placement; TensorId tensor; } Converted;
+/* A value in a placement that it was not made in; `before`: number + 1 of the one made
+ * before of the same value, 0: none. */
+typedef struct Converted { ValueId value; Placement placement; TensorId tensor; uint32_t before; } Converted;
 
 /* One placing of the forward pass. */
 typedef struct World {
@@ -25,6 +26,7 @@ typedef struct World {
     Placement *placed;                /* per value: where it lies here */
     TensorId *given;                  /* per value: an input as the loader gives it */
     Converted *converted; uint32_t nconverted;       /* in the order made */
+    uint32_t *latest;                 /* per value: number + 1 of the last one of it */
     uint32_t here;                    /* those from here on were made in this procedure */
 } World;
 
@@ -104,16 +106,31 @@ static TensorId once(Lowering *lw, const char *path, const char *key, TensorId x
 
 /* ---- arguments ---- */
 
+/* Number + 1 of the last one of a value; 0: there is none. */
+static uint32_t last_converted(const World *w, ValueId v)
+{
+    uint32_t k = w->latest[v.i];
+    return k <= w->nconverted && k > 0 && w->converted[k - 1].value.i == v.i ? k : 0;
+}
+
+/* The first one made of a value, from number `from` on, in that placement (NULL: in any
+ * that is complete). */
 static const Converted *find_converted(const Lowering *lw, const World *w, uint32_t from, ValueId v, const Placement *as)
 {
     const Grid *g = &lw->layout.grid;
-    for (uint32_t i = from; i < w->nconverted; i++) {
-        const Converted *c = &w->converted[i];
+    const Converted *first = NULL;
+    for (uint32_t k = last_converted(w, v); k > from; k = w->converted[k - 1].before) {
+        const Converted *c = &w->converted[k - 1];
         bool fits = as ? placement_equal(g, c->placement, *as) : !placement_on(g, c->placement, PLACE_PARTIAL);
-        if (c->value.i == v.i && fits)
-            return c;
+        first = fits ? c : first;
     }
-    return NULL;
+    return first;
+}
+
+static void add_converted(Lowering *lw, World *w, ValueId v, Placement as, TensorId t)
+{
+    PUSH(lw->scratch, w->converted, w->nconverted, ((Converted){v, as, t, last_converted(w, v)}));
+    w->latest[v.i] = w->nconverted;
 }
 
 /* A value that lies as `from` in t, as `as`: also one that is whole where a summand is
@@ -150,7 +167,7 @@ static TensorId as_placed(Lowering *lw, World *w, ValueId v, Placement as)
     if (complete && placement_equal(g, complete->placement, as))
         return complete->tensor;
     t = complete ? converted(lw, v, complete->tensor, complete->placement, as) : converted(lw, v, t, from, as);
-    PUSH(lw->scratch, w->converted, w->nconverted, ((Converted){v, as, t}));
+    add_converted(lw, w, v, as, t);
     return t;
 }
 
@@ -350,13 +367,11 @@ static void place_forward(Lowering *lw, World *w)
 /* Values of the block are made anew, and so is what they were converted to. */
 static void forget(World *w, const Op *op)
 {
-    for (int k = 0; k < op->nout; k++) {
-        if (has_value(op->out[k]))
+    for (int k = 0; k < op->nout; k++)
+        if (has_value(op->out[k])) {
             w->tensor[op->out[k].i] = NO_TENSOR;
-        for (uint32_t i = 0; i < w->nconverted; i++)
-            if (w->converted[i].value.i == op->out[k].i)
-                w->converted[i].value = NO_VALUE;
-    }
+            w->latest[op->out[k].i] = 0;
+        }
 }
 
 /* A block is a run of the stage's ops, `first` on. */
@@ -439,7 +454,7 @@ static World world_new(Lowering *lw, ProcKind forward, const World *shared)
 {
     size_t bytes = sizeof(TensorId) * (lw->g->nvalue + 1);
     size_t places = sizeof(Placement) * (lw->g->nvalue + 1);
-    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes)};
+    World w = {.forward = forward, .tensor = arena_alloc(lw->scratch, bytes), .latest = NEWN(lw->scratch, uint32_t, lw->g->nvalue + 1)};
     if (shared) {
         memcpy(w.tensor, shared->tensor, bytes);
         w.given = shared->given;
