@@ -7,7 +7,6 @@
  * number among them; and what crosses must come from, or go to, equally far away. */
 #include "codegen/pass.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* Of a rank of each stage, which say the same of all ranks. */
@@ -252,6 +251,19 @@ static void move_groups(Program *p, const Program *other)
     }
 }
 
+/* With other slots: an own map, and the waits that follow from it and the calls.  With as
+ * many slots the calls are in the same order, and all that is the other's. */
+static void map_anew(Lowering *lw, const Program *other)
+{
+    Program *p = lw->p;
+    p->buffer = NEWN(p->arena, Buffer, p->nbuffer + 1);
+    memcpy(p->buffer, other->buffer, sizeof *p->buffer * p->nbuffer);
+    memory_map(lw);
+    p->wait = NULL;
+    p->nwait = 0;
+    streams(p, lw->scratch);
+}
+
 Program *codegen_like(const Codegen *cg, Arena *a, const Program *other, uint32_t rank)
 {
     Lowering lw = lowering_of(cg, rank), from = lowering_of(cg, other->rank);
@@ -259,10 +271,14 @@ Program *codegen_like(const Codegen *cg, Arena *a, const Program *other, uint32_
     *p = *other;
     p->arena = a;
     p->rank = rank;
-    assert(schedule_slots(&lw) <= schedule_slots(&from) && "the map has room for what is in flight");
     move_groups(p, other);
     p->call = NULL;
     p->ncall = 0;
     schedule(&lw);
+    if (schedule_slots(&lw) == schedule_slots(&from))
+        return p;
+    lw.scratch = arena_new("scratch");
+    map_anew(&lw, other);
+    arena_free(lw.scratch);
     return p;
 }

@@ -33,10 +33,10 @@ void     codegen_close(Codegen *);
 Program *codegen_rank(const Codegen *, Arena *, uint32_t rank);
 /* Whether the programs of two ranks have the same instructions, buffers and states: two
  * stages execute ops that are equal and equally placed, on one kind of device.  Names
- * differ, and so do ranks in groups, calls, and with them slots and the map. */
+ * differ, and so do ranks in groups and calls, and with them slots, the map and waits. */
 bool     codegen_alike(const Codegen *, uint32_t rank, uint32_t other);
-/* The program of a rank from that of another which is alike: groups and calls are its
- * own; names, slots and the map are the other's, which has no fewer slots. */
+/* The program of a rank from that of another which is alike: all is its own but for the
+ * names, which are the other's. */
 Program *codegen_like(const Codegen *, Arena *, const Program *other, uint32_t rank);
 /* All checks of a lowered program; a violation is our bug and ends the process. */
 void     codegen_verify(const Program *);

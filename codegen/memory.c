@@ -264,9 +264,14 @@ static void place_offsets(Program *p, MapPart part, Arena *scratch)
 
 void memory(Lowering *lw)
 {
+    finish_instrs(lw->p);
+    memory_map(lw);
+}
+
+void memory_map(Lowering *lw)
+{
     Program *p = lw->p;
     Arena *scratch = lw->scratch;
-    finish_instrs(p);
     read_lifetimes(p);
     classify(p, schedule_slots(lw));
     keep_sent(p);

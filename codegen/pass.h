@@ -80,6 +80,8 @@ void schedule(Lowering *);
 /* Micro-batches in flight on the rank's stage. */
 uint32_t schedule_slots(const Lowering *);
 void memory(Lowering *);
+/* What of it follows from the number of slots: lifetimes and offsets. */
+void memory_map(Lowering *);
 void streams(Program *, Arena *scratch);
 int  verify(const Program *, FILE *err);
 int  verify_update(const Program *, FILE *err);
