@@ -185,8 +185,11 @@ Pattern *links_patterns(Links *ln, const RankGroup *g, uint32_t *n)
     while (i < ln->nseen && (ln->seen[i].group->n != g->n || memcmp(ln->seen[i].group->rank, g->rank, g->n * sizeof *g->rank) != 0))
         i++;
     if (i == ln->nseen) {
-        Seen new = {.group = g};
-        find_patterns(ln, g, &new);
+        RankGroup *own = NEW(ln->arena, RankGroup);      /* programs may go before this does */
+        *own = (RankGroup){NEWN(ln->arena, uint32_t, g->n), g->n};
+        memcpy(own->rank, g->rank, g->n * sizeof *g->rank);
+        Seen new = {.group = own};
+        find_patterns(ln, own, &new);
         PUSH(ln->arena, ln->seen, ln->nseen, new);
     }
     *n = ln->seen[i].npattern;

@@ -170,7 +170,7 @@ static void settle(const Parley *p, Heard *h)
 
 typedef struct Numbers { double v[2 * TALKS * SIZES]; uint32_t n; } Numbers;
 
-static void put(Numbers *x, double v)
+static void keep_number(Numbers *x, double v)
 {
     x->v[x->n++] = v;
 }
@@ -181,7 +181,7 @@ static double latency_of(const Heard *h, uint32_t n)
     for (uint32_t k = 0; k < n; k++)
         for (int talk = 0; talk < TALKS; talk++)
             for (int i = 0; i < h[k].nsize && sizes[i] <= SMALL; i++)
-                put(&x, h[k].seconds[talk][i] / hops_of((Talk)talk, h[k].ranks));
+                keep_number(&x, h[k].seconds[talk][i] / hops_of((Talk)talk, h[k].ranks));
     return median_of(x.v, x.n);
 }
 
@@ -194,7 +194,7 @@ static double rate_of(const Heard *h, uint32_t n, bool messages, double latency)
             for (int i = 0; i < h[k].nsize && (talk == TALK_SEND) == messages; i++) {
                 double left = h[k].seconds[talk][i] - latency * hops_of((Talk)talk, h[k].ranks);
                 if (sizes[i] >= LARGE && left > 0)
-                    put(&x, passed_of((Talk)talk, h[k].ranks, (double)sizes[i]) / left);
+                    keep_number(&x, passed_of((Talk)talk, h[k].ranks, (double)sizes[i]) / left);
             }
     return x.n ? median_of(x.v, x.n) : 0;
 }
@@ -207,7 +207,7 @@ static double apart_of(const Heard *h, uint32_t n, const Level *l)
             for (int i = 0; i < h[k].nsize; i++) {
                 double link = l->link * (talk == TALK_SEND ? 1 : l->efficiency);
                 double said = l->latency * hops_of((Talk)talk, h[k].ranks) + passed_of((Talk)talk, h[k].ranks, (double)sizes[i]) / link;
-                put(&x, exp(fabs(log(said / h[k].seconds[talk][i]))));
+                keep_number(&x, exp(fabs(log(said / h[k].seconds[talk][i]))));
             }
     return median_of(x.v, x.n);
 }
@@ -218,7 +218,7 @@ static Spread spread_of(const Heard *h, uint32_t n)
     for (uint32_t k = 0; k < n; k++)
         for (int talk = 0; talk < TALKS; talk++)
             for (int i = 0; i < h[k].nsize; i++)
-                put(&x, h[k].spread[talk][i]);
+                keep_number(&x, h[k].spread[talk][i]);
     double usual = median_of(x.v, x.n);
     return (Spread){usual, x.v[x.n - 1]};
 }

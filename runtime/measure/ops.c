@@ -108,7 +108,7 @@ static double work_of(OpKind op, DType compute, int64_t rows)
 /* Plain forms are far below the memory's speed wherever their numbers lie, and slow. */
 static bool is_plain(OpKind op, DType compute, Isa isa)
 {
-    return kernel_find(op, compute, isa) == kernel_ref(op, compute);
+    return kernel_find(op, compute, isa) == kernel_ref(op);
 }
 
 static void add_sizes(Bench *b, OpKind op, const double *work, int n)

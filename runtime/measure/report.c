@@ -23,7 +23,7 @@ static double rounded(double x)
     return strtod(text, NULL);
 }
 
-static void put(FILE *f, const char *key, double value, QuantityKind kind)
+static void put_key(FILE *f, const char *key, double value, QuantityKind kind)
 {
     fprintf(f, "%s = ", key);
     quantity_put(f, rounded(value), kind);
@@ -112,9 +112,9 @@ static void put_device(FILE *f, const char *name, const char *doc, const Measure
     fprintf(f, "device %s \"%s\" {\n  backend = cpu\n  threads = %d\n  memory = ", name, doc, d->of.threads);
     quantity_put(f, usable(m), QUANTITY_BYTES);
     fprintf(f, "%s # %.0f %% of what was free\n  ", share, 100 * USABLE);
-    put(f, "reserve", RESERVE, QUANTITY_BYTES);
+    put_key(f, "reserve", RESERVE, QUANTITY_BYTES);
     fprintf(f, " # the process itself, libraries and their short-lived buffers\n  ");
-    put(f, "bandwidth", d->of.bandwidth, QUANTITY_BYTES_PER_S);
+    put_key(f, "bandwidth", d->of.bandwidth, QUANTITY_BYTES_PER_S);
     fputc('\n', f);
     for (DType t = 0; t < DTYPES; t++)
         if (d->of.peak[t] > 0) {
@@ -124,7 +124,7 @@ static void put_device(FILE *f, const char *name, const char *doc, const Measure
         }
     put_curves(f, &d->of);
     fputs("  ", f);
-    put(f, "launch", d->of.launch, QUANTITY_SECONDS);
+    put_key(f, "launch", d->of.launch, QUANTITY_SECONDS);
     fprintf(f, " # an addition of a few numbers\n}\n");
 }
 
@@ -135,13 +135,13 @@ static void put_level(FILE *f, const Measured *m, const MeasuredLink *l, const c
     fprintf(f, "  # collectives and messages of up to %d ranks, 8 B to 16 MiB; these figures say them within a factor\n", l->ranks);
     fprintf(f, "  # of %.1f or less for half of them\n", l->apart);
     fprintf(f, "  level socket = %s { ", members);
-    put(f, "link", l->of.link, QUANTITY_BYTES_PER_S);
+    put_key(f, "link", l->of.link, QUANTITY_BYTES_PER_S);
     fputs(", ", f);
-    put(f, "latency", l->of.latency, QUANTITY_SECONDS);
+    put_key(f, "latency", l->of.latency, QUANTITY_SECONDS);
     fputs(", topology = full, efficiency = ", f);
     real_print(f, rounded(l->of.efficiency));
     fprintf(f, ", cores = %d, ", m->machine.cores);
-    put(f, "bandwidth", m->bandwidth[m->ncopying - 1], QUANTITY_BYTES_PER_S);
+    put_key(f, "bandwidth", m->bandwidth[m->ncopying - 1], QUANTITY_BYTES_PER_S);
     fprintf(f, " }\n}\n");
 }
 
