@@ -259,7 +259,7 @@ static void drop_commas(Fmt *f)
             continue;
         }
         bool one_row = f->piece[around->match].row == around->row;
-        p->dropped = next == around->match || (around->broken && (one_row || f->piece[next].row != p->row));
+        p->dropped = next == around->match || (around->broken && (one_row || f->piece[next].row != p->row || f->piece[next].begins));
         if (p->dropped && next != around->match)
             f->piece[next].begins = true;
     }

@@ -118,7 +118,10 @@ static void print_device(FILE *f, const Device *d)
             put_quantity_key(f, w, key, d->peak[t], QUANTITY_FLOP_PER_S);
         }
     put_curves(f, w, d);
-    put_real_key(f, w, "sms", (double)d->sms);
+    if (d->sms > 0) {
+        put_key(f, w, "sms");
+        fprintf(f, "%lld\n", (long long)d->sms);
+    }
     put_real_key(f, w, "tile", d->tile);
     put_real_key(f, w, "depth", d->depth);
     put_real_key(f, w, "depth.attention", d->attention_depth);
