@@ -9,10 +9,10 @@
 typedef enum ReduceOp { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 
 /* out[o][i] = ((in[0][i] op in[1][i]) op in[2][i]) ..., in this order and in the
- * type itself, of bf16 in f32 and rounded at the end, for first <= i < end and every o.  An output may be one of the
- * inputs; otherwise arrays do not overlap.  A maximum of something that is no
- * number is no number; integers wrap around.  Addresses are multiples of the
- * element's size. */
+ * type itself, of bf16 in f32 and rounded at the end, for first <= i < end and every o.
+ * An output may be one of the inputs; otherwise arrays do not overlap.  A maximum of
+ * something that is no number is no number; integers wrap around.  Addresses are
+ * multiples of the element's size. */
 typedef struct Combine {
     DType              dtype;         /* f32, f64, bf16, i32, i64 */
     ReduceOp           op;

@@ -143,7 +143,7 @@ static void rules_make_them_differ(void **unused)
         {LLAMA, {4, 1, 1, 1, 4, CUTS "; recompute layer full; recompute layer[4] attention"}, "layer", 2, 4},
         {LLAMA, {4, 1, 1, 1, 4, CUTS "; recompute layer[2..5].mlp cheap; save layer[5]"}, "layer", 2, 4},
         {LLAMA, {4, 1, 1, 2, 4, CUTS "; split ffn in layer[4] by tp; split heads by tp"}, "layer", 2, 4},
-        {LLAMA, {4, 1, 1, 2, 4, CUTS "; split heads, ffn by tp; keep ffn in layer[3] whole"}, "layer", 2, 4},
+        {LLAMA, {4, 1, 1, 2, 4, CUTS "; split heads, ffn by tp; keep ffn whole in layer[3]"}, "layer", 2, 4},
         {LLAMA, {4, 1, 1, 1, 4, "stage before layer[2]; stage before layer[4]; stage before layer[7]"}, "layer", 2, 4},
         {LLAMA, {4, 1, 1, 1, 4, "stage before layer[2].mlp; stage before layer[4]; stage before layer[6]"}, "layer", 2, 4},
     };

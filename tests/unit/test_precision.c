@@ -10,24 +10,10 @@ static Model small(const char *precision)
 {
     char text[800];
     snprintf(text, sizeof text,
-             "model m {\n  dim batch = 4, d = 64, class = 64\n  precision { %s }\n  optimizer adamw { lr = 0.1 }\n"
+             "model m {\n  dim batch = 4, d = 64, class = 64\n  param dtype = f32\n  precision { %s }\n  optimizer adamw { lr = 0.1 }\n"
              "  input x[batch, d] : f32\n  input y[batch] : i32\n  z = linear(x, class, bias = false)\n  minimize cross_entropy(z, y)\n}\n",
              precision);
-    Model m = {.a = arena_new("test")};
-    m.ds = diags_new(sources_new(m.a));
-    IncludePath none = {0};
-    Units machine;
-    Status status = parse_text(m.ds, "m", text, strlen(text), none, &m.units);
-    if (status == OK)
-        status = elaborate_model(m.ds, &m.units, NULL, NULL, 0, m.a, &m.g);
-    if (status == OK)
-        status = parse_file(m.ds, arena_printf(m.a, "%s/models/clusters/laptop4.pcluster", source_tree()), none, &machine);
-    if (status == OK)
-        status = elaborate_cluster(m.ds, &machine, NULL, NULL, 0, m.a, &m.cl);
-    diags_flush(m.ds, stderr);
-    assert_int_equal(status, OK);
-    graph_differentiate(m.g);
-    return m;
+    return model_load_in("f32", (Setting){"m", "", text});
 }
 
 static void has_peaks(Model *m)
@@ -220,10 +206,10 @@ static void gradients_are_cast_where_ops_do_not_sum(void **unused)
 
 /* ---- the update ---- */
 
+/* Of gradients and weights: in backward's late sums, or in update. */
 static Instr *first_of(Program *p, OpKind op)
 {
-    const Proc *update = proc_find(p, PROC_update);
-    for (uint32_t i = update->first; i < update->end; i++)
+    for (uint32_t i = proc_find(p, PROC_backward)->first; i < proc_find(p, PROC_update)->end; i++)
         if (p->instr[i].op == op)
             return &p->instr[i];
     fail_msg("no %s", op_info[op].name);
