@@ -26,6 +26,7 @@ static const double longest_nap = 1;
 
 typedef struct Child {
     pid_t  pid;                       /* 0: ended, or never started */
+    bool   ended;
     int    status;                    /* as wait() gives it */
     double stopped;                   /* seconds; < 0: it is not */
 } Child;
@@ -121,7 +122,7 @@ static void signal_all(const Launcher *l, int signal)
 
 static void note_end(Launcher *l, int rank, int status)
 {
-    l->child[rank] = (Child){.status = status, .stopped = -1};
+    l->child[rank] = (Child){.ended = true, .status = status, .stopped = -1};
     l->left--;
     if (status != 0 && l->failed < 0)
         l->failed = rank;
@@ -231,6 +232,14 @@ static Status outcome(const Launcher *l)
     return s == OK ? ERR_COMM : s;
 }
 
+/* The others only missed it. */
+static void explain_early_end(const Launcher *l)
+{
+    int rank = world_aborted(l->world);
+    if (rank >= 0 && l->child[rank].ended && l->child[rank].status == 0)
+        fprintf(stderr, "note: rank %d had ended with status 0\n", rank);
+}
+
 static Status launch(Launcher *l, char *const *argv, const char *input)
 {
     int fd;
@@ -242,6 +251,7 @@ static Status launch(Launcher *l, char *const *argv, const char *input)
     watch(l);
     if (l->failed >= 0 && WIFSIGNALED(l->child[l->failed].status))
         abort_for(l, l->failed);                     /* unless it was said before the others ended */
+    explain_early_end(l);
     crew_explain(l->crew, l->world);
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     return s == OK ? outcome(l) : s;

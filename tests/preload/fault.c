@@ -3,7 +3,7 @@
  *
  *   FAULT_AT=n      the n-th of these calls; 0 or unset: none, but count them
  *   FAULT_HOW=HOW   what becomes of it: it fails with ENOSPC; or before it, kill: SIGKILL to
- *                   the process, stop: SIGSTOP, parent: SIGKILL to the process's parent,
+ *                   the process, stop: SIGSTOP, exit: it ends with status 0, parent: SIGKILL to its parent,
  *                   pause: it waits until somebody removes the file FAULT_SAID
  *   FAULT_SKIP=m    checkpoints to let pass: counting starts with the folder made after
  *                   `latest` was renamed m times
@@ -84,6 +84,8 @@ static int fault(const char *call, const char *path)
     say(call, path);
     if (how && strcmp(how, "kill") == 0)
         kill(getpid(), SIGKILL);
+    if (how && strcmp(how, "exit") == 0)
+        _exit(0);
     if (how && strcmp(how, "parent") == 0)
         return kill(getppid(), SIGKILL);
     if (how && strcmp(how, "stop") == 0)

@@ -32,7 +32,7 @@ start() {
 # stopped: once the run is told of, in two lines that agree.
 stopped() {
     local n
-    ends_within 5000 && [ $status = 0 ] && [ ! -e never ] || { echo "status $status"; cat said; return 1; }
+    ends_within 10000 && [ $status = 0 ] && [ ! -e never ] || { echo "status $status"; cat said; return 1; }
     n=$(sed -nE 's/^stopped as asked after batch ([0-9]+) of 1000000000; 1 dump of later steps not made$/\1/p' said)
     [ "${n:-0}" -ge 1 ] && once "^forward: $((8 * n)) samples in $n batches, " && once "^stopped" && [ "$(grep -c "^memory" said)" = 1 ] && ! grep error: said
 }

@@ -64,7 +64,7 @@ check "a rank killed: nothing is left" 'released && [ $status = 3 ]'
 go_on d
 kill -KILL $pid
 check "prun killed: nothing is left" 'released && [ $status = 137 ]'
-go_on d --timeout 1
+go_on d --timeout 2
 kill -STOP "${ranks[0]}"
 check "a rank stopped: nothing is left" 'released && [ $status = 3 ]'
 go_on d

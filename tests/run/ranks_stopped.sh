@@ -1,5 +1,5 @@
-# H06: SIGSTOP of each rank in turn, at any time and in a save, ends the run as a death does;
-# SIGSTOP of prun alone ends nothing.
+# H06: SIGSTOP of each rank in turn, at any time and in a save, ends the run as a death does,
+# and so does a rank that ends too early; SIGSTOP of prun alone ends nothing.
 . "$TESTS/run/lib.bash"
 . "$TESTS/run/ranks.bash"
 limit=2                                              # seconds; a slow disk keeps ranks waiting, too
@@ -15,7 +15,7 @@ ended() {
         says "note: rank [0-9](, at instruction [0-9]+)?, waits for rank $2 in " && ! grep "note: rank $2.* waits" said && in_order "$1" "$before" ||
         { echo "status $status"; cat said; return 1; }
 }
-by_launcher="was stopped by a signal, $limit.[0-9] s ago" by_others="made no progress for $limit.[0-9] s while others waited for it"
+by_launcher="was stopped by a signal, [0-9.]+ s ago" by_others="made no progress for [0-9.]+ s while others waited for it"
 
 for victim in 0 1 2 3; do
     before=$(latest stages)
@@ -39,6 +39,11 @@ for victim in 0 3; do
     kill -CONT $pid
     check "prun and rank $victim stopped: so do they" 'ended stages $victim "$by_others"'
 done
+
+# One that ends as if all were well is missed like one that is stopped.
+before=$(latest tensors)
+go_on_to tensors 1 20 exit --timeout $limit
+check "rank 1 ends with status 0 in the middle of a save" 'ended tensors 1 "$by_others" && says "note: rank 1 had ended with status 0"'
 
 go_on tensors
 kill -STOP $pid
