@@ -26,20 +26,11 @@ static void add_workspace(Program *p, Instr *in)
     in->workspace = code_own(p, t, CLASS_workspace);
 }
 
-static int64_t bytes_once(const Program *p, const TensorId *t, int n)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += has_tensor(t[i]) ? tensor_bytes(&p->tensor[t[i].i]) : 0;
-    return bytes;
-}
-
 static void finish_instrs(Program *p)
 {
     for (uint32_t i = 0; i < p->ninstr; i++) {
         Instr *in = &p->instr[i];
-        in->flops = instr_flops(in, p);
-        in->bytes = bytes_once(p, in->arg, in->narg) + bytes_once(p, in->out, in->nout);
+        instr_measure(in, p);
         add_workspace(p, in);
     }
 }

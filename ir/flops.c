@@ -233,6 +233,20 @@ double instr_flops(const Instr *in, const Program *p)
     return flops_of(in->op, &s);
 }
 
+static int64_t bytes_once(const Program *p, const TensorId *t, int n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += has_tensor(t[i]) ? tensor_bytes(&p->tensor[t[i].i]) : 0;
+    return bytes;
+}
+
+void instr_measure(Instr *in, const Program *p)
+{
+    in->flops = instr_flops(in, p);
+    in->bytes = bytes_once(p, in->arg, in->narg) + bytes_once(p, in->out, in->nout);
+}
+
 int64_t instr_workspace(const Instr *in, const Program *p)
 {
     Shape s = instr_shape(in, p);

@@ -137,6 +137,7 @@ void grad_give(Grad *c, int arg, ValueId d)
     assert(grad_needs(c, arg) && value_elements(c->g, of) == value_elements(c->g, d));
     d = cast_gradient(c, arg, d);
     ValueId before = c->sum[of.i];
+    op_of(c->g, c->id)->give[arg] = d;
     c->sum[of.i] = has_value(before) ? add_gradients(c, of, before, d) : d;
     c->uses[of.i]++;
 }
@@ -291,5 +292,7 @@ void graph_differentiate(Graph *g)
         start_from_loss(&c);
     for (uint32_t i = nop; i-- > 0;)
         differentiate_op(&c, (OpId){i});
+    for (uint32_t i = 0; i < c.nforward; i++)
+        g->value[i].gradient = c.sum[i];
     set_weight_gradients(&c);
 }

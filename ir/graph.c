@@ -29,7 +29,7 @@ ValueId graph_add_value(Graph *g, const char *path, ValueRole role, DType dtype,
                         Span at)
 {
     assert(rank <= MAX_RANK);
-    Value v = {.path = arena_strdup(g->arena, path), .role = role, .dtype = dtype, .rank = rank, .maker = NO_OP,
+    Value v = {.path = arena_strdup(g->arena, path), .role = role, .dtype = dtype, .rank = rank, .maker = NO_OP, .gradient = NO_VALUE,
                .at = at};
     for (int i = 0; i < rank; i++)
         v.axis[i] = axis[i];
@@ -304,8 +304,10 @@ OpId graph_add_op(Graph *g, const OpSpec *s)
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);
     memset(op.out_factor, NO_FACTOR, sizeof op.out_factor);
     memcpy(op.attr, s->attr, sizeof op.attr);
-    for (int i = 0; i < MAX_ARGS; i++)
+    for (int i = 0; i < MAX_ARGS; i++) {
         op.arg[i] = i < s->narg ? s->arg[i] : NO_VALUE;
+        op.give[i] = NO_VALUE;
+    }
     for (int o = 0; o < MAX_OUTS; o++)
         op.out[o] = NO_VALUE;
     Labels labels = {0};

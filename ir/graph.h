@@ -62,6 +62,7 @@ typedef struct Value {
     uint8_t     rank;
     DimId       axis[MAX_RANK];
     OpId        maker;                /* NO_OP for inputs and weights */
+    ValueId     gradient;             /* its whole gradient, from graph_differentiate(); NO_VALUE; not in dumps */
     Span        at;
 } Value;
 
@@ -83,6 +84,7 @@ typedef struct Op {
     const char *key;                  /* whose random numbers it draws: the forward op's path */
     OpId        forward;              /* backward ops: the op differentiated; else NO_OP */
     ValueId     sum_of;               /* backward `add` of two gradients of one value: that value; else NO_VALUE */
+    ValueId     give[MAX_ARGS];       /* forward ops: what they add to the gradient of each argument; not in dumps */
     uint8_t     narg, nout, nfactor;
     ValueId     arg[MAX_ARGS];        /* NO_VALUE where an optional argument is absent */
     ValueId     out[MAX_OUTS];

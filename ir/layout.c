@@ -189,16 +189,30 @@ static void place_given(Arena *a, Layout *l)
                 use_given(l, (OpId){o}, k, seen);
 }
 
+void layout_cut_backward(Layout *l, OpId o)
+{
+    const Op *op = op_of(l->g, o);
+    bool own = has_forward_factors(op);
+    for (uint32_t d = 0; d < l->grid.n; d++)
+        l->cut[o.i][d] = own ? cut_as_forward(l, op, d) : follow(l, op, d);
+}
+
+Placement layout_made(const Layout *l, OpId o, int k)
+{
+    Placement p = placement_whole();
+    for (uint32_t d = 0; d < l->grid.n; d++)
+        p.on[d] = result_on(l, op_of(l->g, o), l->cut[o.i][d], k, d);
+    return p;
+}
+
 static void walk_op(Layout *l, OpId o)
 {
     const Op *op = op_of(l->g, o);
-    for (uint32_t d = 0; d < l->grid.n; d++) {
-        if (op->phase == PHASE_BACKWARD)
-            l->cut[o.i][d] = has_forward_factors(op) ? cut_as_forward(l, op, d) : follow(l, op, d);
-        for (int k = 0; k < op->nout; k++)
-            if (has_value(op->out[k]))
-                l->value[op->out[k].i].on[d] = result_on(l, op, l->cut[o.i][d], k, d);
-    }
+    if (op->phase == PHASE_BACKWARD)
+        layout_cut_backward(l, o);
+    for (int k = 0; k < op->nout; k++)
+        if (has_value(op->out[k]))
+            l->value[op->out[k].i] = layout_made(l, o, k);
 }
 
 /* What is made once a step is summed over ranks before the first forward op. */
@@ -260,7 +274,7 @@ static Status read_shards(Diags *ds, const Plan *plan, Layout *l)
     return OK;
 }
 
-Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
+static Status begin(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
 {
     *l = (Layout){.g = g};
     l->cut = arena_alloc(a, sizeof *l->cut * (g->nop + 1));
@@ -270,7 +284,25 @@ Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
     l->reduce = NEWN(a, GridSet, g->nweight + 1);
     l->shard = NEWN(a, GridSet, g->nweight + 1);
     TRY(layout_grid(ds, g, plan, &l->grid));
-    TRY(layout_pads(ds, g, plan, l));
+    return layout_pads(ds, g, plan, l);
+}
+
+Status layout_open(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
+{
+    Plan one = *plan;
+    one.nrule = 0;
+    one.mesh[AXIS_pp] = 1;
+    TRY(begin(a, ds, g, plan, l));
+    TRY(layout_cuts(a, ds, g, &one, l));
+    TRY(layout_stages(a, ds, g, &one, l));
+    for (uint32_t v = 0; v < g->nvalue; v++)
+        l->value[v] = placement_whole();
+    return OK;
+}
+
+Status layout_read(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
+{
+    TRY(begin(a, ds, g, plan, l));
     TRY(layout_cuts(a, ds, g, plan, l));
     TRY(layout_stages(a, ds, g, plan, l));
     place_given(a, l);

@@ -73,6 +73,22 @@ Placement layout_need(const Layout *, OpId, int arg);
  * what is partial. */
 GridSet   layout_once(const Layout *, OpId, int arg);
 
+/* ---- choosing cuts: for who looks for them, op by op ---- */
+
+/* A way to cut an op along a mesh axis: what `split NAME in PATH by AXIS` does to it. */
+typedef struct CutChoice { const char *name; uint16_t cut[MAX_GRID]; } CutChoice;
+
+/* The layout of one stage before any `split` rule: grid, padding, ops cut by dp alone.
+ * Cuts and placements are the caller's to write; what follows from them is asked below. */
+Status    layout_open(Arena *, Diags *, const Graph *, const Plan *, Layout *out);
+/* The choices of a forward op that divide, one per name of an axis; none is along the
+ * batch, which is for dp. */
+uint32_t  layout_choices(Arena *, const Layout *, OpId, MeshAxis, CutChoice **out);
+/* The cut of a backward op, from those of forward ops and, of sums, its arguments. */
+void      layout_cut_backward(Layout *, OpId);
+/* Where result k lies as it is made, from the op's cut and its arguments' placements. */
+Placement layout_made(const Layout *, OpId, int k);
+
 /* Elements of a factor on one rank, all micro-batches together. */
 int64_t   layout_extent(const Layout *, OpId, uint8_t factor);
 

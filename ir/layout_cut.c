@@ -331,13 +331,99 @@ static void check_used(const Wants *w)
     }
 }
 
+/* The first forward op that reads a value, and as which argument. */
+static const Op *first_reader(const Graph *g, ValueId v, int *arg)
+{
+    for (uint32_t o = 0; o < g->nop; o++)
+        for (*arg = 0; g->op[o].phase == PHASE_FORWARD && *arg < g->op[o].narg; ++*arg)
+            if (g->op[o].arg[*arg].i == v.i)
+                return &g->op[o];
+    return NULL;
+}
+
+/* What is made of inputs once a step, such as counts of labels, is cut as the first op that
+ * reads the same input, so that it lies in one way. */
+static void follow_reader(Layout *l, OpId o)
+{
+    const Graph *g = l->g;
+    const Op *op = op_of(g, o);
+    for (int b = 0; b < op->narg; b++) {
+        int a;
+        const Op *reader = has_value(op->arg[b]) ? first_reader(g, op->arg[b], &a) : NULL;
+        for (int x = 0; reader && x < value_of(g, op->arg[b])->rank; x++)
+            for (uint32_t d = 0; d < l->grid.n; d++)
+                if (l->cut[reader - g->op][d] >> reader->arg_factor[a][x] & 1 && !l->cut[o.i][d] && op_may_split(g, op, op->arg_factor[b][x]))
+                    l->cut[o.i][d] |= (uint16_t)(1u << op->arg_factor[b][x]);
+    }
+}
+
 Status layout_cuts(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout *l)
 {
     int errors = ds->errors;
     Wants w = read_wants(a, ds, plan, l);
     for (uint32_t o = 0; o < g->nop; o++)
-        if (g->op[o].phase <= PHASE_FORWARD)
+        if (g->op[o].phase == PHASE_FORWARD)
             cut_op(&w, (OpId){o});
+    for (uint32_t o = 0; o < g->nop; o++)
+        if (g->op[o].phase == PHASE_BEGIN)
+            follow_reader(l, (OpId){o});
     check_used(&w);
     return ds->errors == errors ? OK : ERR_REJECT;
+}
+
+/* ---- choices ---- */
+
+/* The cut of a factor along all grid axes of a mesh axis, or along the leading ones that
+ * it divides by; false: it does not divide. */
+static bool cut_along(const Layout *l, const Op *op, MeshAxis axis, uint8_t f, bool leading, uint16_t cut[MAX_GRID])
+{
+    DimId dim = op->factor[f].dim;
+    int64_t n = dim_of(l->g, dim)->extent + l->pad[dim.i], ways = 1;
+    for (uint32_t d = 0; d < l->grid.n; d++) {
+        if (l->grid.axis[d].axis != axis)
+            continue;
+        ways *= l->grid.axis[d].size;
+        if (n % ways)
+            return leading;
+        cut[d] |= (uint16_t)(1u << f);
+    }
+    return true;
+}
+
+static bool cuts_nothing(const CutChoice *c)
+{
+    uint16_t any = 0;
+    for (int d = 0; d < MAX_GRID; d++)
+        any |= c->cut[d];
+    return !any;
+}
+
+static bool has_choice(const CutChoice *c, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(c[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+uint32_t layout_choices(Arena *a, const Layout *l, OpId o, MeshAxis axis, CutChoice **out)
+{
+    const Graph *g = l->g;
+    const Op *op = op_of(g, o);
+    const DimId *heads = query_heads(a, g);
+    uint32_t n = 0;
+    *out = NULL;
+    for (uint8_t f = 0; f < op->nfactor; f++) {
+        DimId dim = op->factor[f].dim;
+        bool kv = !same_dim(heads[dim.i], NO_DIM);
+        CutChoice c = {.name = dim_of(g, kv ? heads[dim.i] : dim)->name};
+        if (same_dim(dim, g->batch) || has_choice(*out, n, c.name) || !op_may_split(g, op, f) || !cut_along(l, op, axis, f, kv, c.cut))
+            continue;
+        uint8_t read = op->kind == OP_attention && op->factor[f].role == 'h' ? factor_of_role(op, 'g') : NO_FACTOR;
+        if (read != NO_FACTOR)
+            (void)cut_along(l, op, axis, read, true, c.cut);
+        if (!cuts_nothing(&c))
+            PUSH(a, *out, n, c);
+    }
+    return n;
 }

@@ -234,6 +234,7 @@ int64_t tensor_bytes(const Tensor *);
 /* Whether a call executes an instruction of its procedure. */
 bool    instr_runs(const Instr *, const Program *, const Call *);
 double  instr_flops(const Instr *, const Program *);
+void    instr_measure(Instr *, const Program *);      /* sets its flops and bytes */
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */
 const Attr *instr_attr(const Instr *, const char *name);
 

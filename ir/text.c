@@ -145,7 +145,7 @@ static void read_dim(Records *r, Graph *g)
 static void read_value(Records *r, Graph *g)
 {
     expect_id(r, g->nvalue);
-    Value v = {.path = record_string(r, "path"), .maker = NO_OP};
+    Value v = {.path = record_string(r, "path"), .maker = NO_OP, .gradient = NO_VALUE};
     v.role = (ValueRole)record_word(r, "role", VALUE_ROLES, value_role_name);
     v.dtype = (DType)record_word(r, "dtype", DTYPES, dtype_name_at);
     char *item[MAX_RANK];
@@ -215,6 +215,7 @@ static void read_op(Records *r, Graph *g)
     op.sum_of.i = record_has(r, "sum_of") ? record_index(r, "sum_of", g->nvalue) : UINT32_MAX;
     memset(op.arg, 0xFF, sizeof op.arg);
     memset(op.out, 0xFF, sizeof op.out);
+    memset(op.give, 0xFF, sizeof op.give);
     memset(op.arg_factor, NO_FACTOR, sizeof op.arg_factor);
     memset(op.out_factor, NO_FACTOR, sizeof op.out_factor);
     op.narg = read_values(r, g, "args", op.arg, MAX_ARGS);
