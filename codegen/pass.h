@@ -100,6 +100,15 @@ void place_inputs(Lowering *, TensorId *given);
  * `whole` is the instruction as it would be otherwise (distribute.c). */
 bool place_distributed(Lowering *, OpId, const Instr *whole);
 
+/* ---- one op alone, to know what it costs (place.c) ---- */
+
+typedef struct World World;
+World *world_alone(Lowering *);
+/* Instructions of an op at the end of the program, its arguments as it needs them. */
+void   place_alone(Lowering *, World *, OpId);
+/* Instructions that convert a value. */
+void   convert_alone(Lowering *, World *, ValueId, Placement from, Placement to);
+
 /* ---- conversions (convert.c) ---- */
 
 /* The value, which lies as `from` in t, as `to`: instructions at the end of the

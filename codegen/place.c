@@ -20,7 +20,7 @@
 typedef struct Converted { ValueId value; Placement placement; TensorId tensor; uint32_t before; } Converted;
 
 /* One placing of the forward pass. */
-typedef struct World {
+struct World {
     ProcKind forward;                 /* PROC_forward or PROC_evaluate */
     TensorId *tensor;                 /* per value; NO_TENSOR: not on this stage */
     Placement *placed;                /* per value: where it lies here */
@@ -28,7 +28,7 @@ typedef struct World {
     Converted *converted; uint32_t nconverted;       /* in the order made */
     uint32_t *latest;                 /* per value: number + 1 of the last one of it */
     uint32_t here;                    /* those from here on were made in this procedure */
-} World;
+};
 
 /* ---- tensors ---- */
 
@@ -523,4 +523,46 @@ void place(Lowering *lw)
     place_forward(lw, &eval);
     if (has_tensor(lw->p->loss))
         place_total(lw, lw->p->loss);
+}
+
+/* ---- one op alone ---- */
+
+World *world_alone(Lowering *lw)
+{
+    World *w = NEW(lw->scratch, World);
+    *w = world_new(lw, PROC_forward, NULL);
+    return w;
+}
+
+static void give_alone(Lowering *lw, World *w, ValueId v, Placement p)
+{
+    w->placed[v.i] = p;
+    w->tensor[v.i] = code_own(lw->p, value_tensor(lw, v, p), CLASS_working);
+}
+
+static void forget_alone(World *w, uint8_t n, const ValueId *v)
+{
+    for (uint8_t i = 0; i < n; i++)
+        if (has_value(v[i]))
+            w->tensor[v[i].i] = NO_TENSOR;
+}
+
+void place_alone(Lowering *lw, World *w, OpId o)
+{
+    const Op *op = op_of(lw->g, o);
+    for (int a = 0; a < op->narg; a++)
+        if (has_value(op->arg[a]) && !has_tensor(w->tensor[op->arg[a].i]))
+            give_alone(lw, w, op->arg[a], layout_need(&lw->layout, o, a));
+    place_op(lw, w, o);
+    w->nconverted = 0;
+    forget_alone(w, op->narg, op->arg);
+    forget_alone(w, op->nout, op->out);
+}
+
+void convert_alone(Lowering *lw, World *w, ValueId v, Placement from, Placement to)
+{
+    give_alone(lw, w, v, from);
+    (void)as_placed(lw, w, v, to);
+    w->nconverted = 0;
+    forget_alone(w, 1, &v);
 }

@@ -1,0 +1,104 @@
+/* Price: see price.h. */
+#include "codegen/price.h"
+
+#include <string.h>
+
+#include "codegen/pass.h"
+
+enum { ROOM = 1 << 16 };              /* bytes: instructions of an op and its conversions */
+
+struct Pricer {
+    Lowering  lw;
+    Arena    *code;                   /* the program of one price */
+    World    *world;
+    CostModel *cost;
+    bool      least;                  /* without what fusion may save */
+};
+
+Status pricer_open(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const Profile *profile, bool least, Pricer **out)
+{
+    Pricer *pr = NEW(a, Pricer);
+    pr->lw = (Lowering){.g = g, .plan = plan, .cluster = cl, .ds = ds, .scratch = a};
+    pr->lw.device = &cl->device[cl->kind[plan->devices[0]]];
+    pr->lw.micro = micro_read(a, g, plan->microbatches);
+    pr->least = least;
+    pr->cost = cost_model(a, cl, plan, profile);
+    TRY(layout_open(a, ds, g, plan, &pr->lw.layout));
+    pr->code = arena_new("price");
+    pr->world = world_alone(&pr->lw);
+    *out = pr;
+    return OK;
+}
+
+void pricer_close(Pricer *pr)
+{
+    arena_free(pr->code);
+}
+
+Layout *pricer_layout(Pricer *pr)
+{
+    return &pr->lw.layout;
+}
+
+/* ---- prices ---- */
+
+static void begin(Pricer *pr)
+{
+    arena_reset(pr->code, ROOM);
+    pr->lw.p = program_new(pr->code);
+    pr->lw.p->nranks = pr->lw.plan->ndevices;
+    pr->lw.p->microbatches = pr->lw.micro.count;
+}
+
+/* Of the time of an instruction alone, what is left when it becomes part of another one: the
+ * other one is no faster than itself alone.  Of the two products and the derivative that
+ * silu_mul_grad stands for, at least one product is left. */
+static int64_t least_of(const Instr *in, int64_t ns)
+{
+    switch (in->op) {
+    case OP_add: case OP_silu: case OP_silu_grad: case OP_gelu: case OP_cross_entropy:
+        return 0;
+    case OP_mul:
+        return strncmp(in->path, "grad:", 5) == 0 ? ns / 2 : ns;
+    default:
+        return ns;
+    }
+}
+
+static int64_t total(const Pricer *pr, bool communication)
+{
+    int64_t ns = 0;
+    const GroupCost *groups = cost_groups(pr->cost, pr->lw.p);
+    for (uint32_t i = 0; i < pr->lw.p->ninstr; i++) {
+        if (communication && !(op_info[pr->lw.p->instr[i].op].flags & OPF_COMM))
+            continue;
+        instr_measure(&pr->lw.p->instr[i], pr->lw.p);
+        int64_t alone = cost_ns(pr->cost, pr->lw.p, groups, &pr->lw.p->instr[i]);
+        ns += pr->least ? least_of(&pr->lw.p->instr[i], alone) : alone;
+    }
+    return ns;
+}
+
+int64_t price_op(Pricer *pr, OpId o)
+{
+    begin(pr);
+    place_alone(&pr->lw, pr->world, o);
+    return total(pr, false);
+}
+
+int64_t price_conversion(Pricer *pr, ValueId v, Placement from, Placement to, int64_t *link)
+{
+    *link = 0;
+    if (placement_equal(&pr->lw.layout.grid, from, to))
+        return 0;
+    begin(pr);
+    convert_alone(&pr->lw, pr->world, v, from, to);
+    *link = total(pr, true);
+    return total(pr, false);
+}
+
+int64_t price_bytes(const Pricer *pr, ValueId v, Placement p)
+{
+    Tensor t = value_tensor(&pr->lw, v, p);
+    return tensor_bytes(&t);
+}
