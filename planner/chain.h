@@ -1,0 +1,32 @@
+#ifndef PLANNER_CHAIN_H
+#define PLANNER_CHAIN_H
+/* Chain: the forward ops of a model as parts that follow each other, of which some are
+ * rounds of a repeat that are all alike.  Alike rounds are looked at once, and get the
+ * same splits.
+ *
+ * Rounds are alike when they have the same ops of the same extents, joined in the same
+ * way, and hand one value to the next. */
+#include "ir/graph.h"
+
+typedef struct Segment {
+    OpId     *op; uint32_t nop;       /* of the first round, in order */
+    uint32_t  rounds;                 /* 1: no repeat */
+    const char *scope;                /* of a repeat: "h" */
+    int64_t   first;                  /* number of its first round */
+    ValueId   in, out;                /* of a repeat: what the first round reads of others before, and what it hands on */
+} Segment;
+
+/* A forward value and who uses it, in the first round. */
+typedef struct Chain {
+    const Graph *g;
+    Segment     *part; uint32_t npart;
+    uint32_t *part_of;                /* per op: its part; NOTHING for what is no forward op */
+    OpId     *like;                   /* per op: the op of the first round that it is like */
+} Chain;
+
+Chain chain_read(Arena *, const Graph *);
+
+/* Whether two ops belong to one round of one part. */
+bool  chain_same_round(const Chain *, OpId, OpId);
+
+#endif

@@ -1,0 +1,79 @@
+/* The dynamic program over splits: what it says a way takes is what the instructions take that
+ * the pass `place` makes of it, to the nanosecond. */
+#include "tests/unit/layouts.h"
+
+#include "planner/intra.h"
+#include "planner/splits.h"
+
+typedef struct Placed { CostModel *cost; int64_t ns; } Placed;
+
+static int64_t measured_ns(CostModel *cost, const Program *p, const GroupCost *groups, Instr in)
+{
+    instr_measure(&in, p);
+    return cost_ns(cost, p, groups, &in);
+}
+
+/* Sum of all instructions of forward and backward after the pass `place`. */
+static void after_place(void *ctx, const char *pass, const Program *p)
+{
+    Placed *x = ctx;
+    if (strcmp(pass, "place") != 0)
+        return;
+    const GroupCost *groups = cost_groups(x->cost, p);
+    for (uint32_t i = 0; i < p->nproc; i++)
+        for (uint32_t k = p->proc[i].first; (p->proc[i].kind == PROC_forward || p->proc[i].kind == PROC_backward) && k < p->proc[i].end; k++)
+            x->ns += measured_ns(x->cost, p, groups, p->instr[k]);
+}
+
+static int64_t placed_ns(Model *m, Plan *plan, const Profile *profile, const char *what)
+{
+    Placed x = {.cost = cost_model(m->a, m->cl, plan, profile)};
+    PassDump dump = {.after = after_place, .ctx = &x};
+    Program *p;
+    Status s = codegen(m->a, m->ds, m->g, plan, m->cl, 0, &dump, &p);
+    if (s != OK) {
+        diags_flush(m->ds, stderr);
+        fail_msg("%s: not lowered", what);
+    }
+    return x.ns;
+}
+
+static void check_ways(Setting setting, int64_t tp, int64_t micro, double slack)
+{
+    Model m = model_load(setting);
+    Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .pad = 1};
+    Plan plan = plan_of(&m, (Pin){1, 1, 1, tp, micro, ""});
+    Chain chain = chain_read(m.a, m.g);
+    Pricer *pricer;
+    Intra in;
+    assert_int_equal(pricer_open(m.a, m.ds, m.g, &plan, m.cl, &profile, false, &pricer), OK);
+    intra_solve(m.a, pricer, &chain, (Goal){.micro = micro, .slack = slack}, NULL, &in);
+    if (in.why_not)
+        fail_msg("%s: %s", setting.model, in.why_not);
+    print_message("# %s tp=%lld m=%lld: %u parts, %u ways%s, best %lld\n", setting.model, (long long)tp, (long long)micro, chain.npart, in.nway, in.cut_short ? ", cut short" : "", in.nway ? (long long)in.way[0].ns : -1);
+    assert_true(in.nway > 0);
+    for (uint32_t i = 0; i < in.nway; i++) {
+        plan.nrule = splits_of(m.a, &in, &in.way[i], &plan.rule);
+        int64_t ns = placed_ns(&m, &plan, &profile, setting.model);
+        if (ns != in.way[i].ns)
+            fail_msg("%s tp=%lld m=%lld: way %u has %lld ns, its program %lld", setting.model, (long long)tp, (long long)micro, i, (long long)in.way[i].ns, (long long)ns);
+    }
+    pricer_close(pricer);
+    arena_free(m.a);
+}
+
+static void ways_are_their_programs(void **unused)
+{
+    (void)unused;
+    for (int64_t tp = 1; tp <= 4; tp++)
+        for (int64_t micro = 1; micro <= 2; micro++) {
+            check_ways((Setting){"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120 layers=3 batch=4 seq=12", NULL}, tp, micro, tp == 3 ? 0 : 2);
+            check_ways((Setting){"tiny_gpt2", "vocab=60 hidden=48 heads=12 ffn=120 context=60 layers=3 batch=4 seq=12", NULL}, tp, micro, tp == 3 ? 0 : 2);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
