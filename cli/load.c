@@ -312,7 +312,7 @@ Status load_model(Loaded *l, const Args *args)
     return s;
 }
 
-Status load_plan(Loaded *l, bool closed, Plan **plan, Programs *programs)
+Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
 {
     if (!l->cluster) {
         fprintf(stderr, "error: no cluster: name one with -c\n"
@@ -322,7 +322,7 @@ Status load_plan(Loaded *l, bool closed, Plan **plan, Programs *programs)
     graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
-    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .closed = closed,
+    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .profile = l->profile, .use = use,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
     Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
     flush(l);

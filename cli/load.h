@@ -23,8 +23,8 @@ typedef struct Loaded {
 
 /* Parse and elaborate.  Diagnostics have been printed when this fails. */
 Status load_model(Loaded *, const Args *);
-/* Differentiate and choose a plan.  `closed`: nothing may be open. */
-Status load_plan(Loaded *, bool closed, Plan **, Programs *);
+/* Differentiate and choose a plan. */
+Status load_plan(Loaded *, PlanUse, Plan **, Programs *);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
 /* The program of one rank of the plan, lowered unless it is among those given; with a

@@ -92,7 +92,7 @@ static Status do_plan(Loaded *l, const Args *args)
         TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
     if (out)
         TRY(check_output(l, out));
-    TRY(load_plan(l, false, &plan, &programs));
+    TRY(load_plan(l, USE_PLAN, &plan, &programs));
     const Program *program = programs.rank[programs.fullest];
     Simulation sim = simulated(l, plan, &programs);
     if (out)
@@ -133,7 +133,7 @@ static Status do_estimate(Loaded *l, const Args *args)
     Plan *plan;
     Programs programs;
     Layout layout;
-    TRY(load_plan(l, false, &plan, &programs));
+    TRY(load_plan(l, USE_ESTIMATE, &plan, &programs));
     TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
     Simulation sim = simulated(l, plan, &programs);
     Report *r = report_new(l->ir);
@@ -269,7 +269,7 @@ static Status do_dump(Loaded *l, const Args *args)
     TRY(dumped(args, &what));
     TRY(check_dump(args, what));
     TRY(check_pass(l->ir, wanted.name));
-    TRY(load_plan(l, false, &plan, &programs));
+    TRY(load_plan(l, USE_PLAN, &plan, &programs));
     if (what == OPT_layout)
         return dump_layout(l, args, plan);
     TRY(which_rank(args, plan, what == OPT_memory ? programs.fullest : 0, &rank));

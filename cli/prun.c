@@ -102,7 +102,7 @@ static Status execute(Loaded *l, const Args *args, const Member *member, const R
 {
     Plan *plan;
     Programs programs;
-    TRY(load_plan(l, true, &plan, &programs));
+    TRY(load_plan(l, USE_RUN, &plan, &programs));
     TRY(check_device(l, args, plan));
     TRY(check_ranks(args, plan->ndevices));
     if (o->ndata == 0) {

@@ -2,7 +2,7 @@
  * micro-batches: fewer is never slower (each micro-batch runs the same kernels
  * on fewer rows), so the smallest number is taken whose programs fit on all ranks. */
 #include "planner/planner.h"
-#include "planner/rules.h"
+#include "planner/open.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -286,32 +286,50 @@ static int64_t needed(const Try *t)
     return bytes_needed(fullest(&t->programs));
 }
 
-/* Diagnostics are the user's to see in the first try alone. */
-static Status begin_try(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t m, bool first, Try *out)
+/* What rules leave open of the splits, for this number of micro-batches. */
+static Status add_open_splits(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, bool lean, Plan *p)
 {
+    Rule *split, *all;
+    uint32_t n;
+    TRY(open_splits(a, ds, r, d, p->microbatches, lean, &split, &n));
+    all = NEWN(a, Rule, p->nrule + n);
+    for (uint32_t i = 0; i < p->nrule + n; i++)
+        all[i] = i < p->nrule ? p->rule[i] : split[i - p->nrule];
+    p->rule = all;
+    p->nrule += n;
+    return OK;
+}
+
+/* Diagnostics are the user's to see in the first try alone. */
+static Status begin_try(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t m, bool lean, bool first, Try *out)
+{
+    Diags *said = first ? ds : diags_new(ds->sources);
     *out = (Try){.own = first ? NULL : arena_new("scratch"), .plan = plan_with(a, r, d, m)};
     out->arena = first ? a : out->own;
-    Status s = lower(out, first ? ds : diags_new(ds->sources), r);
+    Status s = d->tp_open ? add_open_splits(a, said, r, d, lean, out->plan) : OK;
+    if (s == OK)
+        s = lower(out, said, r);
     if (s != OK)
         end_try(out);
     return s;
 }
 
 /* The first number that fits, its programs complete; else *best is the one that needs the
- * least. */
+ * least.  Open splits are the fastest with that number, or the leanest where those do not fit. */
 static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, int64_t first, Try *best)
 {
     int64_t samples = samples_of_part(r, d);
-    for (int64_t m = first; m; m = next_microbatches(d, samples, m)) {
+    bool lean = false, started = false;
+    for (int64_t m = first; m; lean = d->tp_open && !lean, m = lean ? m : next_microbatches(d, samples, m), started = true) {
         Try now;
-        if (begin_try(a, ds, r, d, m, m == first, &now) != OK) {
-            if (m == first)                          /* what the first try shows is the user's mistake */
+        if (begin_try(a, ds, r, d, m, lean, !started, &now) != OK) {
+            if (!started)                            /* what the first try shows is the user's mistake */
                 return ERR_REJECT;
             break;                                   /* this model cannot be cut further */
         }
         if (fits(&now))
             complete(&now, a);
-        bool done = fits(&now), better = done || m == first || needed(&now) < needed(best);
+        bool done = fits(&now), better = done || !started || needed(&now) < needed(best);
         end_try(better ? best : &now);
         if (better)
             *best = now;

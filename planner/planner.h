@@ -4,13 +4,22 @@
  * and calls codegen to judge: a plan is good only if its lowered program fits. */
 #include "codegen/codegen.h"
 #include "ir/plan.h"
+#include "ir/profile.h"
+
+/* What the plan is wanted for. */
+typedef enum PlanUse {
+    USE_PLAN,                         /* the planner chooses what it can of what rules leave open */
+    USE_ESTIMATE,                     /* the layout is as the rules say; micro-batches alone are chosen */
+    USE_RUN                           /* nothing may be open */
+} PlanUse;
 
 typedef struct PlanRequest {
     const Graph   *graph;             /* differentiated when it has a loss */
     const Cluster *cluster;
     const Rules   *rules;
     const char    *model_text;        /* self-contained, `fmt` form */
-    bool           closed;            /* prun: the rules must leave nothing open */
+    const Profile *profile;           /* of the runtime that executes the plan; NULL: no times are asked for */
+    PlanUse        use;
 } PlanRequest;
 
 /* Programs of a plan's ranks.  Ranks of one stage on one kind of device differ in where

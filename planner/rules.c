@@ -340,8 +340,9 @@ static void splits_nothing(Diags *ds, const Decisions *d, MeshAxis axis, const c
     diag_help(ds, e, "%s", help);
 }
 
-static void check_axes(Diags *ds, const Graph *g, const Decisions *d)
+static void check_axes(Diags *ds, const PlanRequest *q, Decisions *d)
 {
+    const Graph *g = q->graph;
     for (int x = 0; x < MESH_AXES; x++) {
         const Rule *r = d->mesh_rule[x];
         if (d->mesh[x] > 1 && refused_axis[x])
@@ -354,7 +355,8 @@ static void check_axes(Diags *ds, const Graph *g, const Decisions *d)
         splits_nothing(ds, d, AXIS_dp, "the model has no dim 'batch'", "other mesh axes split the axes that rules name, for instance 'split AXIS by tp'");
     if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
         splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", "add a rule, for instance 'split seq by cp'");
-    if (d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp))
+    d->tp_open = d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp);
+    if (d->tp_open && q->use != USE_PLAN)
         splits_nothing(ds, d, AXIS_tp, "no rule splits an axis by it", "add a rule, for instance 'split heads, ffn by tp'");
 }
 
@@ -407,8 +409,8 @@ static void check_once(Diags *ds, const Rules *rules, uint32_t i)
 /* One message for all that is open and cannot be chosen: prun chooses nothing. */
 static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d, const char *sizes)
 {
-    bool micro = q->closed && d->microbatches.nvalue != 1;
-    Span at = q->closed || q->rules->nrule ? q->rules->at : NOWHERE;
+    bool micro = q->use == USE_RUN && d->microbatches.nvalue != 1;
+    Span at = q->use == USE_RUN || q->rules->nrule ? q->rules->at : NOWHERE;
     if (!micro && !*sizes)
         return;
     Diag *e = diag_error(ds, at, "the rules leave open: %s%s%s", sizes, micro && *sizes ? "; " : "",
@@ -438,6 +440,6 @@ Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
     for (uint32_t i = 0; i < q->rules->nrule; i++)
         if (!q->rules->rule[i].soft)
             settle(a, ds, q, &q->rules->rule[i], out);
-    check_axes(ds, q->graph, out);
+    check_axes(ds, q, out);
     return diags_status(ds);
 }

@@ -7,6 +7,7 @@ typedef struct Decisions {
     const Rule *mesh_rule[MESH_AXES]; /* NULL: none gives this size */
     int64_t     mesh[MESH_AXES];
     int64_t     outer[MESH_AXES];     /* as in Plan */
+    bool        tp_open;              /* no rule says what tp splits */
     const Rule *devices_rule;         /* NULL: all devices of the cluster */
     uint32_t   *devices; uint32_t ndevices;          /* mesh order -> device number */
     Rule       *rule; uint32_t nrule; /* those that the plan carries */
