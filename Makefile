@@ -229,9 +229,10 @@ update: test-programs
 bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
 
-# The peers that are measured: Open MPI, and PyTorch in a virtual environment below build/.
+# The peers that are measured: Open MPI, and PyTorch in a virtual environment below build/, with
+# the C++ compiler without which torch.compile does not run.
 bench-setup: setup
-	@.ci/setup python3-venv openmpi-bin libopenmpi-dev
+	@.ci/setup python3-venv python3-dev g++ openmpi-bin libopenmpi-dev
 	@bench/setup_torch.sh build/venv
 
 # Checkers that find more than the compilers' warnings, where they are installed.

@@ -66,7 +66,7 @@ need() {
 
 # torch.compile needs a C++ compiler; without one the peer would be weaker than it could be.
 need_compiler() {
-    command -v g++ >/dev/null || fail "g++ is missing: apt-get install g++ python3-dev"
+    command -v g++ >/dev/null || fail "g++ is missing: type make bench"
 }
 
 bench_comm() {
