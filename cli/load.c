@@ -312,21 +312,31 @@ Status load_model(Loaded *l, const Args *args)
     return s;
 }
 
-Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
+static Status no_cluster(void)
 {
-    if (!l->cluster) {
-        fprintf(stderr, "error: no cluster: name one with -c\n"
-                        "help: 'laptop1' is one CPU device; see models/clusters for the others\n");
-        return ERR_USAGE;
-    }
+    fprintf(stderr, "error: no cluster: name one with -c\n"
+                    "help: 'laptop1' is one CPU device; see models/clusters for the others\n");
+    return ERR_USAGE;
+}
+
+Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *programs, Search *found)
+{
+    if (!l->cluster)
+        return no_cluster();
     graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
     PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .profile = l->profile, .use = use,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
-    Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
+    Status s = planner_search(l->ir, l->ds, &request, top, plan, programs, found);
     flush(l);
     return s;
+}
+
+Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
+{
+    Search found;
+    return load_search(l, use, 1, plan, programs, &found);
 }
 
 Status load_rank(Loaded *l, const Plan *plan, const Programs *programs, uint32_t rank, const PassDump *dump, Program **out)

@@ -4,7 +4,7 @@
 #include "base/file_uses.h"
 #include "cli/options.h"
 #include "frontend/frontend.h"
-#include "planner/planner.h"
+#include "planner/search.h"
 
 typedef struct Loaded {
     Arena   *input, *ir;              /* lifetimes: text and syntax; graph, plan, program */
@@ -25,6 +25,8 @@ typedef struct Loaded {
 Status load_model(Loaded *, const Args *);
 /* Differentiate and choose a plan. */
 Status load_plan(Loaded *, PlanUse, Plan **, Programs *);
+/* The same, with what was searched, and up to `top` plans. */
+Status load_search(Loaded *, PlanUse, uint32_t top, Plan **, Programs *, Search *found);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
 /* The program of one rank of the plan, lowered unless it is among those given; with a

@@ -83,16 +83,34 @@ static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const Si
     return s;
 }
 
+enum { MOST_PLANS = 1000 };
+
+static Status top_wanted(const Args *args, uint32_t *top)
+{
+    const char *text = args_value(args, OPT_top);
+    char *end;
+    long n = text ? strtol(text, &end, 10) : 1;
+    if (text && (end == text || *end || n < 1 || n > MOST_PLANS)) {
+        fprintf(stderr, "error: --top '%s': expected a number from 1 to %d\n", text, MOST_PLANS);
+        return ERR_USAGE;
+    }
+    *top = (uint32_t)n;
+    return OK;
+}
+
 static Status do_plan(Loaded *l, const Args *args)
 {
     Plan *plan;
     Programs programs;
+    Search found;
+    uint32_t top = 1;
     const char *out = args_value(args, OPT_output);
     if (out && strcmp(out, "-") == 0)
         TRY(args_refuse(args, OPT_json, "with '-o -', which prints the plan alone"));
     if (out)
         TRY(check_output(l, out));
-    TRY(load_plan(l, USE_PLAN, &plan, &programs));
+    TRY(top_wanted(args, &top));
+    TRY(load_search(l, USE_PLAN, top, &plan, &programs, &found));
     const Program *program = programs.rank[programs.fullest];
     Simulation sim = simulated(l, plan, &programs);
     if (out)
@@ -101,6 +119,7 @@ static Status do_plan(Loaded *l, const Args *args)
         return OK;
     Report *r = report_new(l->ir);
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
+    show_search(r, l->cluster, &found);
     show_memory(r, program);
     return finish(r, args);
 }

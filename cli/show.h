@@ -4,7 +4,7 @@
 #include "cli/report.h"
 #include "codegen/simulate.h"
 #include "ir/layout.h"
-#include "planner/planner.h"
+#include "planner/search.h"
 
 /* Parameters, weights, precision, FLOPs of a step and a token. */
 void show_model(Report *, const Graph *);
@@ -16,6 +16,8 @@ void show_ops(Report *, const Graph *, const Cluster *);
 void show_plan(Report *, const Graph *, const Cluster *, const Plan *, const Programs *, const Profile *, const Simulation *);
 /* The time of a step, as lines and facts of a table. */
 void show_step(const Report *, Table *, const Graph *, const Profile *, const Simulation *);
+/* What was searched, and how much faster any plan could be; the plans found when there are several. */
+void show_search(Report *, const Cluster *, const Search *);
 /* Where the time of each stage goes. */
 void show_times(Report *, const Simulation *);
 /* Which ops of a stage take how long, and what bounds them; the program is the stage's first. */

@@ -267,6 +267,14 @@ static void lay_out_frozen(Program *p, Move *of)
     }
 }
 
+static bool trains(const Graph *g)
+{
+    for (uint32_t i = 0; i < g->nweight; i++)
+        if (has_value(g->weight[i].gradient))
+            return true;
+    return false;
+}
+
 void bucket(Lowering *lw)
 {
     Program *p = lw->p;
@@ -282,7 +290,7 @@ void bucket(Lowering *lw)
     }
     lay_out_frozen(p, of);
     move_tensors(p, of, nbuffer);
-    if (bs.nbucket > 0)
+    if (bs.nbucket > 0 || (p->nranks > 1 && trains(lw->g)))      /* a stage without weights sums the norm with the others */
         add_update(&bs);
     code_sweep(p, scratch);
 }

@@ -5,7 +5,10 @@
 
 #include "codegen/pass.h"
 
-enum { ROOM = 1 << 16 };              /* bytes: instructions of an op and its conversions */
+enum { ROOM = 1 << 16, KNOWN = 1 << 10 };            /* ROOM: bytes for the instructions of an op and its conversions */
+
+/* A conversion whose price is known: the same ones are asked for again and again. */
+typedef struct Conversion { struct Conversion *next; ValueId value; Placement from, to; int64_t ns, link; } Conversion;
 
 struct Pricer {
     Lowering  lw;
@@ -13,6 +16,8 @@ struct Pricer {
     World    *world;
     CostModel *cost;
     bool      least;                  /* without what fusion may save */
+    Arena     *arena;
+    Conversion *known[KNOWN];         /* by hash */
 };
 
 Status pricer_open(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const Profile *profile, bool least, Pricer **out)
@@ -22,6 +27,7 @@ Status pricer_open(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const 
     pr->lw.device = &cl->device[cl->kind[plan->devices[0]]];
     pr->lw.micro = micro_read(a, g, plan->microbatches);
     pr->least = least;
+    pr->arena = a;
     pr->cost = cost_model(a, cl, plan, profile);
     TRY(layout_open(a, ds, g, plan, &pr->lw.layout));
     pr->code = arena_new("price");
@@ -38,6 +44,11 @@ void pricer_close(Pricer *pr)
 Layout *pricer_layout(Pricer *pr)
 {
     return &pr->lw.layout;
+}
+
+const Plan *pricer_plan(const Pricer *pr)
+{
+    return pr->lw.plan;
 }
 
 /* ---- prices ---- */
@@ -79,22 +90,48 @@ static int64_t total(const Pricer *pr, bool communication)
     return ns;
 }
 
-int64_t price_op(Pricer *pr, OpId o)
+int64_t price_op(Pricer *pr, OpId o, int64_t *link)
 {
     begin(pr);
     place_alone(&pr->lw, pr->world, o);
+    if (link)
+        *link = total(pr, true);
     return total(pr, false);
+}
+
+static size_t hash_of(const Pricer *pr, ValueId v, Placement from, Placement to)
+{
+    size_t h = v.i;
+    for (uint32_t d = 0; d < pr->lw.layout.grid.n; d++)
+        h = h * 4099 + (size_t)(from.on[d] + 3) * 67 + (size_t)(to.on[d] + 3);
+    return (h ^ h >> 11) % KNOWN;
+}
+
+static Conversion *new_conversion(Pricer *pr, ValueId v, Placement from, Placement to)
+{
+    Conversion *c = NEW(pr->arena, Conversion);
+    begin(pr);
+    convert_alone(&pr->lw, pr->world, v, from, to);
+    *c = (Conversion){.value = v, .from = from, .to = to, .link = total(pr, true), .ns = total(pr, false)};
+    return c;
 }
 
 int64_t price_conversion(Pricer *pr, ValueId v, Placement from, Placement to, int64_t *link)
 {
+    const Grid *g = &pr->lw.layout.grid;
     *link = 0;
-    if (placement_equal(&pr->lw.layout.grid, from, to))
+    if (placement_equal(g, from, to))
         return 0;
-    begin(pr);
-    convert_alone(&pr->lw, pr->world, v, from, to);
-    *link = total(pr, true);
-    return total(pr, false);
+    Conversion **at = &pr->known[hash_of(pr, v, from, to)], *c = *at;
+    while (c && !(c->value.i == v.i && placement_equal(g, c->from, from) && placement_equal(g, c->to, to)))
+        c = c->next;
+    if (!c) {
+        c = new_conversion(pr, v, from, to);
+        c->next = *at;
+        *at = c;
+    }
+    *link = c->link;
+    return c->ns;
 }
 
 int64_t price_bytes(const Pricer *pr, ValueId v, Placement p)

@@ -16,9 +16,11 @@ typedef struct Pricer Pricer;
 Status  pricer_open(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const Profile *, bool least, Pricer **out);
 void    pricer_close(Pricer *);
 Layout *pricer_layout(Pricer *);
+const Plan *pricer_plan(const Pricer *);
 
-/* Nanoseconds of an op, its arguments as it needs them. */
-int64_t price_op(Pricer *, OpId);
+/* Nanoseconds of an op, its arguments as it needs them; *link, where it is not NULL: of them,
+ * those of communication. */
+int64_t price_op(Pricer *, OpId, int64_t *link);
 /* Nanoseconds to convert a value from one placement to another; 0: they are equal.  *link: of
  * them, those of communication. */
 int64_t price_conversion(Pricer *, ValueId, Placement from, Placement to, int64_t *link);

@@ -16,7 +16,6 @@
  * a stage that met others in its last backward would hold up the pipeline. */
 #include "codegen/bucket.h"
 
-#include <assert.h>
 
 /* ---- instructions ---- */
 
@@ -181,15 +180,22 @@ static void step_all(Buckets *bs)
     }
 }
 
+/* Where the procedures of micro-batches end: a stage without weights may have no backward. */
+static uint32_t end_of_step(const Program *p)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < p->nproc && p->proc[i].kind < PROC_update; i++)
+        end = p->proc[i].end;
+    return end;
+}
+
 void add_update(Buckets *bs)
 {
     Program *p = bs->p;
     Tensor norm = {.path = "norm", .dtype = DT_f64, .role = ROLE_STEP};
     p->norm = code_own(p, norm, CLASS_scalars);
-    const Proc *back = proc_find(p, PROC_backward);
-    assert(back && "gradients are made in backward");
     Taken t = {0};
-    uint32_t from = p->ninstr, before = back->end;
+    uint32_t from = p->ninstr, before = end_of_step(p);
     for (uint32_t i = 0; i < bs->nbucket; i++) {     /* those that are tied are last */
         const Bucket *b = &bs->bucket[i];
         reduce(bs, b);

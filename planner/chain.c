@@ -204,3 +204,22 @@ bool chain_same_round(const Chain *c, OpId a, OpId b)
     const Segment *p = &c->part[part];
     return p->rounds == 1 || (a.i - p->op[0].i) / p->nop == (b.i - p->op[0].i) / p->nop;
 }
+
+/* As in codegen's recompute pass, under the policy `full`. */
+bool *chain_again(Arena *a, const Chain *c)
+{
+    const Graph *g = c->g;
+    bool *again = NEWN(a, bool, g->nop + 1);
+    for (uint32_t o = g->nop; o-- > 0;) {
+        const Op *op = &g->op[o];
+        OpId of = op->phase == PHASE_BACKWARD ? op->forward : again[o] ? (OpId){o} : NO_OP;
+        if (!has_op(of) || op_of(g, of)->phase != PHASE_FORWARD)
+            continue;
+        for (int k = 0; c->part[c->part_of[of.i]].rounds > 1 && k < op->narg; k++) {
+            OpId maker = has_value(op->arg[k]) ? value_of(g, op->arg[k])->maker : NO_OP;
+            if (has_op(maker) && op_of(g, maker)->phase == PHASE_FORWARD && chain_same_round(c, maker, of))
+                again[maker.i] = true;
+        }
+    }
+    return again;
+}

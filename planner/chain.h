@@ -29,4 +29,7 @@ Chain chain_read(Arena *, const Graph *);
 /* Whether two ops belong to one round of one part. */
 bool  chain_same_round(const Chain *, OpId, OpId);
 
+/* Per op: it is one of a repeat, and runs again in backward when its round is recomputed. */
+bool *chain_again(Arena *, const Chain *);
+
 #endif

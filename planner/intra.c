@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/intra_step.h"
+#include "planner/splits.h"
 
 /* ---- what is read off the graph ---- */
 
@@ -52,26 +53,6 @@ static void read_uses(Solver *s)
             s->uses[u][0] = o;
             s->uses[u][1] = (uint32_t)a;
         }
-}
-
-/* Ops of a repeat whose results its backward ops read, and what those are made from in the
- * same round: as in codegen's recompute pass, under the policy `full`. */
-static void read_again(Solver *s)
-{
-    const Graph *g = s->g;
-    s->again = NEWN(s->arena, bool, g->nop + 1);
-    for (uint32_t o = g->nop; o-- > 0;) {
-        const Op *op = &g->op[o];
-        OpId of = op->phase == PHASE_BACKWARD ? op->forward : s->again[o] ? (OpId){o} : NO_OP;
-        if (!has_op(of) || op_of(g, of)->phase != PHASE_FORWARD)
-            continue;
-        uint32_t part = s->chain->part_of[of.i];
-        for (int a = 0; s->chain->part[part].rounds > 1 && a < op->narg; a++) {
-            OpId maker = has_value(op->arg[a]) ? value_of(g, op->arg[a])->maker : NO_OP;
-            if (has_op(maker) && op_of(g, maker)->phase == PHASE_FORWARD && chain_same_round(s->chain, maker, of))
-                s->again[maker.i] = true;
-        }
-    }
 }
 
 /* ---- slots and steps ---- */
@@ -265,7 +246,7 @@ static void read_choices(Arena *a, Solver *s)
     n = 0;
     for (uint32_t i = 0; i < s->chain->npart; i++)
         for (uint32_t k = 0; k < s->chain->part[i].nop; k++, n++)
-            s->out->ncut[n] = s->l->grid.n ? layout_choices(a, s->l, s->chain->part[i].op[k], AXIS_tp, &s->out->cut[n]) : 0;
+            s->out->ncut[n] = s->l->grid.n ? splits_choices(a, s->l, pricer_plan(s->pricer), s->chain->part[i].op[k], &s->out->cut[n]) : 0;
 }
 
 /* Prices that moves fill in, and what states must guess between. */
@@ -322,7 +303,7 @@ static Solver open_solver(Arena *a, Pricer *pr, const Chain *c, Goal goal, const
     read_choices(a, &s);
     read_backward(&s);
     read_uses(&s);
-    read_again(&s);
+    s.again = chain_again(s.arena, c);
     if (!out->why_not)
         read_steps(&s);
     if (!out->why_not)

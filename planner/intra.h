@@ -26,6 +26,8 @@ typedef struct Goal {
     double  param_ns, shared_ns;      /* of a weight element in a step: to update it, and to sum its gradient over tp */
     double  slack;                    /* ways that take more than this times the best step are left out; 0: none is */
     uint32_t ways;                    /* all ways are kept, also those that others beat, if they are no more; 0: only the others */
+    uint32_t width;                   /* no more states are followed than these best ones, so better ways may be missed; 0: all are */
+    bool     closed;                  /* ops that are not given a cut are not cut */
 } Goal;
 
 typedef struct PartCost {             /* of one round of a part, on one rank */
@@ -41,6 +43,7 @@ typedef struct PartCost {             /* of one round of a part, on one rank */
 typedef struct Way {
     uint8_t  *choice;                 /* per op of the chain's parts, in order: 0 whole, else 1 + its CutChoice */
     PartCost  part[MOST_PARTS];
+    PartCost *op;                     /* per op likewise: its share of its part's, without what a later part adds */
     int64_t   ns, link;               /* of a micro-batch, all rounds of all parts, forward and backward; of them communication */
     int64_t   params, shared, saved;  /* of all rounds of all parts, as in PartCost */
     double    step;                   /* ns, by the goal */
@@ -54,8 +57,8 @@ typedef struct Intra {
     const char  *why_not;             /* the chain has values the program cannot follow; NULL */
 } Intra;
 
-/* Ways for the plan's tp and number of micro-batches; its splits do not matter. */
-/* `given`: ops that it cuts are cut so; NULL: all are free. */
+/* Ways for the plan's tp and number of micro-batches; its splits do not matter.
+ * `given`: ops that it cuts are cut so; NULL: all are free. */
 void intra_solve(Arena *, Pricer *, const Chain *, Goal, const Layout *given, Intra *out);
 
 #endif

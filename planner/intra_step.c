@@ -70,10 +70,10 @@ static const int64_t *price_of(Solver *s, const Step *step, uint32_t choice)
     int64_t *ns = &s->priced[step - s->step][2 * choice];
     if (ns[0] >= 0)
         return ns;
-    ns[0] = price_op(s->pricer, step->op);
+    ns[0] = price_op(s->pricer, step->op, NULL);
     ns[1] = 0;
     for (uint32_t i = 0; i < s->nbackward[step->op.i]; i++)
-        ns[1] += price_op(s->pricer, s->backward[step->op.i][i]);
+        ns[1] += price_op(s->pricer, s->backward[step->op.i][i], NULL);
     return ns;
 }
 

@@ -279,7 +279,7 @@ static void sum_gifts(Moving *mv, const Slot *slot, ValueId v, Needs *of_result)
             spend(mv, slot, 0, ns, link);
         }
         s->l->value[op->out[0].i] = layout_made(s->l, o, 0);
-        spend(mv, slot, 0, price_op(s->pricer, o), 0);
+        spend(mv, slot, 0, price_op(s->pricer, o, NULL), 0);
     }
 }
 

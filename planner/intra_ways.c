@@ -217,7 +217,7 @@ static bool is_free(const Solver *s, const Step *step, uint32_t choice)
         cut |= given != 0;
         same &= given == here;
     }
-    return !cut || same;
+    return cut || s->goal.closed ? same : true;
 }
 
 static void go_all(Stepping *st, const Standing *x)
@@ -300,7 +300,7 @@ static void add_cost(PartCost *to, const PartCost *c)
 
 static Way way_of(Arena *a, const Solver *s, const Label *l)
 {
-    Way w = {.step = l->step, .choice = NEWN(a, uint8_t, s->nstep + 1)};
+    Way w = {.step = l->step, .choice = NEWN(a, uint8_t, s->nstep + 1), .op = NEWN(a, PartCost, s->nstep + 1)};
     for (uint32_t i = s->nstep; i-- > 0; l = l->from) {
         const Step *step = &s->step[i];
         if (step->kind == STEP_OP)
@@ -310,6 +310,8 @@ static Way way_of(Arena *a, const Solver *s, const Label *l)
         if (!l->move)
             continue;
         add_cost(&w.part[step->part], &l->move->cost);
+        if (step->kind == STEP_OP)
+            add_cost(&w.op[step->index], &l->move->cost);
         if (step->part > 0)
             add_cost(&w.part[step->part - 1], &l->move->before);
     }
@@ -352,9 +354,9 @@ static double good_step(Solver *s)
 
 void ways_solve(Arena *a, Solver *s)
 {
-    bool cut_short = s->out->cut_short;
+    bool cut_short = s->out->cut_short, narrow = s->goal.width > 0;
     double step = s->goal.slack > 0 ? good_step(s) : DBL_MAX;
-    s->out->cut_short = cut_short;
-    Front all = run(s, step < DBL_MAX ? step * s->goal.slack : DBL_MAX, UINT32_MAX);
+    s->out->cut_short = cut_short || narrow;
+    Front all = run(s, step < DBL_MAX ? step * s->goal.slack : DBL_MAX, narrow ? s->goal.width : UINT32_MAX);
     collect(a, s, &all);
 }

@@ -40,6 +40,7 @@ static void decide_microbatches(const Rule *r, Decisions *d)
 static void decide_schedule(const Rule *r, Decisions *d)
 {
     d->schedule = r->text;
+    d->schedule_given = true;
 }
 
 static void decide_bucket(const Rule *r, Decisions *d)
@@ -356,7 +357,7 @@ static void check_axes(Diags *ds, const PlanRequest *q, Decisions *d)
     if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
         splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", "add a rule, for instance 'split seq by cp'");
     d->tp_open = d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp);
-    if (d->tp_open && q->use != USE_PLAN)
+    if (d->tp_open && !d->searched)
         splits_nothing(ds, d, AXIS_tp, "no rule splits an axis by it", "add a rule, for instance 'split heads, ffn by tp'");
 }
 
@@ -421,10 +422,29 @@ static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d, cons
         diag_help(ds, e, "'pplan plan' chooses it and writes a .plan that prun executes");
 }
 
+static Status settle_all(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
+{
+    for (uint32_t i = 0; i < q->rules->nrule; i++)
+        if (!q->rules->rule[i].soft)
+            settle(a, ds, q, &q->rules->rule[i], out);
+    check_axes(ds, q, out);
+    return diags_status(ds);
+}
+
+/* Rules of a .plan leave nothing open. */
+static bool is_resolved(const Rules *rules)
+{
+    for (uint32_t i = 0; i < rules->nrule; i++)
+        if (rules->rule[i].resolved)
+            return true;
+    return false;
+}
+
 Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
 {
     const char *open;
     *out = (Decisions){.schedule = "1f1b", .bucket = DEFAULT_BUCKET, .microbatches.any = true};
+    out->searched = q->use == USE_PLAN && q->profile && !is_resolved(q->rules);
     for (uint32_t i = 0; i < q->rules->nrule; i++) {
         const Rule *r = &q->rules->rule[i];
         if (r->soft)
@@ -435,11 +455,29 @@ Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
     }
     TRY(diags_status(ds));
     TRY(mesh_decide(a, ds, q, out, &open));
-    check_open(ds, q, out, open);
+    check_open(ds, q, out, out->searched ? "" : open);
     TRY(diags_status(ds));
-    for (uint32_t i = 0; i < q->rules->nrule; i++)
-        if (!q->rules->rule[i].soft)
-            settle(a, ds, q, &q->rules->rule[i], out);
-    check_axes(ds, q, out);
-    return diags_status(ds);
+    return out->searched && *open ? OK : settle_all(a, ds, q, out);
+}
+
+Status rules_on_mesh(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *base, const int64_t size[MESH_AXES], Decisions *out)
+{
+    *out = *base;
+    memcpy(out->mesh, size, sizeof out->mesh);
+    out->rule = NULL;
+    out->nrule = 0;
+    return settle_all(a, ds, q, out);
+}
+
+bool rules_have(const Decisions *d, RuleKind kind)
+{
+    for (uint32_t i = 0; i < d->nrule; i++)
+        if (d->rule[i].kind == kind)
+            return true;
+    return false;
+}
+
+bool rules_cut(const Decisions *d)
+{
+    return rules_have(d, RULE_STAGE_BEFORE) || rules_have(d, RULE_STAGE_AFTER) || rules_have(d, RULE_STAGE_EVERY);
 }

@@ -7,7 +7,7 @@
 #include "base/text.h"
 
 /* "h[3].attn.q" as steps: h, rounds 3 to 3, attn, q. */
-static Path parse(Arena *a, const char *path)
+Path path_parse(Arena *a, const char *path)
 {
     Path p = {.at = NOWHERE};
     while (*path) {
@@ -29,7 +29,7 @@ static Path parse(Arena *a, const char *path)
 Path splits_path(Arena *a, const Chain *c, OpId o)
 {
     const Segment *part = &c->part[c->part_of[o.i]];
-    Path p = parse(a, op_of(c->g, o)->path);
+    Path p = path_parse(a, op_of(c->g, o)->path);
     if (part->rounds > 1)
         p.step[1].last = p.step[1].first + part->rounds - 1;
     return p;
@@ -95,4 +95,25 @@ uint32_t splits_of(Arena *a, const Intra *in, const Way *w, Rule **out)
                 keep_others(a, in, w, op, n, i, out, &nrule);
             }
     return nrule;
+}
+
+/* Whether a rule keeps ops there whole along the axis. */
+static bool is_kept(const Plan *plan, const char *path, const char *axis)
+{
+    for (uint32_t i = 0; i < plan->nrule; i++) {
+        const Rule *r = &plan->rule[i];
+        for (uint32_t k = 0; r->kind == RULE_KEEP && k < r->nnames; k++)
+            if (strcmp(r->names[k], axis) == 0 && (r->path.nstep == 0 || path_matches(&r->path, path)))
+                return true;
+    }
+    return false;
+}
+
+uint32_t splits_choices(Arena *a, const Layout *l, const Plan *plan, OpId o, CutChoice **out)
+{
+    uint32_t n = layout_choices(a, l, o, AXIS_tp, out), left = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_kept(plan, op_of(l->g, o)->path, (*out)[i].name))
+            (*out)[left++] = (*out)[i];
+    return left;
 }

@@ -1,0 +1,75 @@
+/* What the search looked at, and the plans that it found. */
+#include "cli/show.h"
+
+#include "base/text.h"
+
+static const char *mesh_text(Arena *a, const Plan *p)
+{
+    Text t = text_new(a);
+    for (int x = 0; x < MESH_AXES; x++)
+        if (p->mesh[x] > 1)
+            text_add(&t, "%s%s = %lld", t.n ? ", " : "", mesh_axis_name((MeshAxis)x), (long long)p->mesh[x]);
+    return t.n ? t.s : "one device";
+}
+
+static bool shards(const Plan *p)
+{
+    for (uint32_t i = 0; i < p->nrule; i++)
+        if (p->rule[i].kind == RULE_SHARD)
+            return true;
+    return false;
+}
+
+/* Rounds that are recomputed; rules without rounds: every one. */
+static const char *recomputed(Arena *a, const Plan *p)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < p->nrule; i++) {
+        const Rule *r = &p->rule[i];
+        if (r->kind != RULE_RECOMPUTE || r->policy == RECOMPUTE_NONE)
+            continue;
+        if (r->path.nstep != 2 || r->path.step[1].name)
+            return "by rules";
+        n += r->path.step[1].last - r->path.step[1].first + 1;
+    }
+    return n ? arena_printf(a, "%lld rounds", (long long)n) : "none";
+}
+
+static void show_found(Report *r, const Cluster *cl, const Search *s)
+{
+    static const Column columns[] = {{"rank", "plan", SHOW_COUNT}, {"ns", "step", SHOW_NS}, {"slower", "slower", SHOW_RATIO}, {"mesh", "mesh", SHOW_TEXT},
+                                     {"microbatches", "micro-batches", SHOW_COUNT}, {"schedule", "schedule", SHOW_TEXT},
+                                     {"sharded", "optimizer", SHOW_TEXT}, {"recomputed", "recomputed", SHOW_TEXT}, {"spare", "spare bytes", SHOW_BYTES}};
+    Table *t = report_table(r, "plans", columns, sizeof columns / sizeof *columns);
+    (void)cl;
+    for (uint32_t i = 0; i < s->nbest; i++) {
+        const Found *f = &s->best[i];
+        Cell row[] = {CELL_NUMBER(i + 1), CELL_NUMBER(f->ns), CELL_NUMBER((double)f->ns / (double)s->best[0].ns), CELL_TEXT(mesh_text(r->arena, f->plan)),
+                      CELL_NUMBER(f->plan->microbatches), CELL_TEXT(f->plan->mesh[AXIS_pp] > 1 ? f->plan->schedule : "-"),
+                      CELL_TEXT(shards(f->plan) ? "sharded" : "whole"), CELL_TEXT(recomputed(r->arena, f->plan)), CELL_NUMBER(f->spare)};
+        table_row(r, t, row);
+    }
+}
+
+void show_search(Report *r, const Cluster *cl, const Search *s)
+{
+    Arena *a = r->arena;
+    if (s->judged == 0)
+        return;
+    Table *t = report_lines(r, "search");
+    double best = (double)s->best[0].ns, gap = s->proven ? 0 : (best - s->bound) / best;
+    table_line(r, t, "searched", arena_printf(a, "%s layouts in %llu configurations; %llu estimated, %llu lowered and simulated, of which %llu did not fit",
+               s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts), (unsigned long long)s->configs, (unsigned long long)s->estimated, (unsigned long long)s->judged,
+               (unsigned long long)s->unfit));
+    table_line(r, t, "gap", s->proven ? "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout is faster than %s; looked at were %s", 100 * gap,
+               text_ns(a, (int64_t)s->bound), s->cut));
+    table_fact(r, t, "layouts", CELL_NUMBER(s->layouts));
+    table_fact(r, t, "configurations", CELL_NUMBER(s->configs));
+    table_fact(r, t, "estimated", CELL_NUMBER(s->estimated));
+    table_fact(r, t, "judged", CELL_NUMBER(s->judged));
+    table_fact(r, t, "unfit", CELL_NUMBER(s->unfit));
+    table_fact(r, t, "bound_ns", CELL_NUMBER(s->bound));
+    table_fact(r, t, "gap", CELL_NUMBER(gap));
+    if (s->nbest > 1)
+        show_found(r, cl, s);
+}

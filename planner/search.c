@@ -1,0 +1,340 @@
+/* Search: see search.h. */
+#include "planner/search.h"
+
+#include <assert.h>
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/simulate.h"
+#include "ir/layout.h"
+#include "planner/candidates.h"
+#include "planner/space.h"
+#include "planner/stages.h"
+
+/* ours: spaces that are searched to the end within a second or so; and instructions that are lowered and
+ * followed in some tens of milliseconds */
+const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 40000};
+
+/* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
+static const double TRUST = 1.05;
+/* Judgements of one configuration: after each that did not fit, more is recomputed. */
+enum { RETRIES = 4, FIRST_CONFIGS = 4096 };
+
+/* Candidates that are estimated alike: of one unit, split alike, in as many stages. */
+typedef struct Family { const Unit *unit; uint32_t option, stages; double rate, more_bytes; uint32_t version; } Family;
+
+typedef struct Entry {
+    Candidate c;
+    uint32_t  family, version, tries;
+    bool      done;
+} Entry;
+
+typedef struct Bounded { const Config *config; double bound; uint32_t order; } Bounded;
+
+typedef struct Looking {
+    Arena             *arena;
+    Diags             *ds;
+    const PlanRequest *q;
+    SearchLimits       limits;
+    UnitTable          units;
+    Space              space;
+    Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
+    Entry             *entry;  uint32_t nentry;
+    Family            *family; uint32_t nfamily;
+    Search            *out;
+    Plan              *leanest;
+    int64_t            least_excess;
+    uint64_t           effort;
+    Diags             *refusal;       /* why the first candidate that was not legal is not; NULL */
+} Looking;
+
+/* ---- the space ---- */
+
+static int by_bound(const void *x, const void *y)
+{
+    const Bounded *a = x, *b = y;
+    return a->bound != b->bound ? (a->bound > b->bound) - (a->bound < b->bound) : (a->order > b->order) - (a->order < b->order);
+}
+
+static void bound_configs(Looking *k)
+{
+    k->config = NEWN(k->arena, Bounded, k->space.nconfig + 1);
+    for (uint32_t i = 0; i < k->space.nconfig; i++) {
+        double bound = staging_bound(&k->units, &k->space.config[i]);
+        if (bound < DBL_MAX)
+            k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, i};
+    }
+    qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
+}
+
+/* n choose k. */
+static double choose(double n, double k)
+{
+    double c = 1;
+    for (double i = 1; i <= k; i++)
+        c *= (n - k + i) / i;
+    return c;
+}
+
+/* Ways to recompute of every stage none, some or all of its rounds, were the stages equal. */
+static double layouts_of(const Looking *k, const Config *c)
+{
+    double pp = (double)c->mesh->size[AXIS_pp], pieces = k->units.pieces.n, rounds = 0, n = 1;
+    for (uint32_t i = 0; i < k->units.pieces.n; i++)
+        rounds += k->units.pieces.piece[i].round;
+    for (double s = 0; s < pp && k->units.may_recompute; s++)
+        n *= rounds / pp + 1;
+    return n * (k->units.given_begin ? 1 : choose(pieces - 1, pp - 1));
+}
+
+/* ---- judging ---- */
+
+static void keep_best(Looking *k, Found f)
+{
+    Search *s = k->out;
+    uint32_t at = s->nbest;
+    while (at > 0 && s->best[at - 1].ns > f.ns)
+        at--;
+    if (at == k->limits.top)
+        return;
+    if (s->nbest < k->limits.top)
+        s->nbest++;
+    memmove(&s->best[at + 1], &s->best[at], (s->nbest - 1 - at) * sizeof *s->best);
+    s->best[at] = f;
+}
+
+static double best_ns(const Looking *k)
+{
+    return k->out->nbest ? (double)k->out->best[0].ns : DBL_MAX;
+}
+
+/* What a candidate was found to be. */
+typedef struct Verdict { bool legal, fits; int64_t ns, excess; } Verdict;
+
+static Verdict judge(Looking *k, const Candidate *c)
+{
+    Arena *scratch = arena_new("judge");
+    Diags *said = diags_new(k->ds->sources);
+    Try t = {.arena = scratch, .plan = candidate_plan(k->arena, &k->units, c)};
+    Verdict v = {.legal = try_lower(&t, said, k->q) == OK};
+    k->out->judged++;
+    if (!v.legal && !k->refusal)
+        k->refusal = said;
+    if (v.legal) {
+        v.excess = program_excess(try_fullest(&t));
+        v.fits = v.excess <= 0;
+        for (uint32_t i = 0; i < t.programs.n; i++)
+            k->effort += t.programs.rank[i] && !t.stands_in[i] ? t.programs.rank[i]->ninstr : 0;
+        if (v.fits) {
+            v.ns = simulate(scratch, k->q->cluster, t.plan, k->q->profile, t.programs.rank).ns;
+            keep_best(k, (Found){t.plan, v.ns, -v.excess});
+        } else {
+            k->out->unfit++;
+        }
+        if (!k->leanest || v.excess < k->least_excess) {
+            k->leanest = t.plan;
+            k->least_excess = v.excess;
+        }
+    }
+    if (getenv("DBG")) {
+        fprintf(stderr, "DBG pp=%ld dp=%ld tp=%ld m=%ld gpipe=%d shard=%d opt=%u again=", t.plan->mesh[0], t.plan->mesh[1], t.plan->mesh[4], t.plan->microbatches, c->config->gpipe, c->config->shard, c->option);
+        for (int i = 0; i < t.plan->mesh[0]; i++) fprintf(stderr, "%u-%u:%u ", c->begin[i], c->begin[i+1], c->again[i]);
+        fprintf(stderr, " bound %.3f est %.3f bytes %.3g -> fits %d ns %.3f excess %.3g\n", c->bound/1e6, c->ns/1e6, c->bytes, v.fits, (double)v.ns/1e6, (double)v.excess);
+    }
+    try_end(&t);
+    arena_free(scratch);
+    return v;
+}
+
+/* ---- small spaces, to the end ---- */
+
+static uint64_t count_all(Looking *k)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < k->nconfig && n <= k->limits.exhaustive; i++) {
+        Unit *u = units_find(&k->units, k->config[i].config, 0);
+        if (layouts_of(k, k->config[i].config) > 64.0 * (double)k->limits.exhaustive)
+            return k->limits.exhaustive + 1;
+        units_solve(&k->units, u, k->config[i].config, 0);
+        if (!u->every)
+            return k->limits.exhaustive + 1;
+        Staging g = staging_open(k->arena, &k->units, k->config[i].config, 0);
+        if (u->noption > 0)
+            n += u->noption * staging_each(&g, k->limits.exhaustive, NULL, NULL);
+    }
+    return n;
+}
+
+static bool add_candidate(void *ctx, const Candidate *c)
+{
+    Looking *k = ctx;
+    uint32_t stages = (uint32_t)c->config->mesh->size[AXIS_pp];
+    Entry e = {.c = *c};
+    e.c.begin = NEWN(k->arena, uint32_t, stages + 1);
+    e.c.again = NEWN(k->arena, uint32_t, stages + 1);
+    memcpy(e.c.begin, c->begin, (stages + 1) * sizeof *c->begin);
+    memcpy(e.c.again, c->again, stages * sizeof *c->again);
+    PUSH(k->arena, k->entry, k->nentry, e);
+    return true;
+}
+
+static int by_candidate_bound(const void *x, const void *y)
+{
+    const Entry *a = x, *b = y;
+    return (a->c.bound > b->c.bound) - (a->c.bound < b->c.bound);
+}
+
+/* Judges whatever may be faster than the best so far; equal times leave the first of them. */
+static void judge_all(Looking *k)
+{
+    for (uint32_t i = 0; i < k->nconfig; i++) {
+        Unit *u = units_find(&k->units, k->config[i].config, 0);
+        for (uint32_t o = 0; o < u->noption; o++) {
+            Staging g = staging_open(k->arena, &k->units, k->config[i].config, o);
+            (void)staging_each(&g, k->limits.exhaustive, add_candidate, k);
+        }
+    }
+    for (uint32_t i = 0; i < k->nentry; i++)
+        k->entry[i].family = i;
+    qsort(k->entry, k->nentry, sizeof *k->entry, by_candidate_bound);
+    uint32_t i = 0;
+    for (; i < k->nentry; i++) {
+        double worst = k->out->nbest == k->limits.top ? (double)k->out->best[k->out->nbest - 1].ns : DBL_MAX;
+        if (k->entry[i].c.bound >= worst)
+            break;
+        (void)judge(k, &k->entry[i].c);
+    }
+    k->out->estimated = k->nentry;
+    k->out->layouts = k->nentry;
+    k->out->proven = true;
+    k->out->bound = best_ns(k);
+}
+
+/* ---- large ones, in the order of estimates ---- */
+
+static uint32_t family_of(Looking *k, const Unit *u, uint32_t option, uint32_t stages)
+{
+    for (uint32_t i = 0; i < k->nfamily; i++)
+        if (k->family[i].unit == u && k->family[i].option == option && k->family[i].stages == stages)
+            return i;
+    PUSH(k->arena, k->family, k->nfamily, ((Family){.unit = u, .option = option, .stages = stages, .rate = 1}));
+    return k->nfamily - 1;
+}
+
+static bool stage_entry(Looking *k, Entry *e)
+{
+    Family *f = &k->family[e->family];
+    const Config *config = e->c.config;
+    Staging g = staging_open(k->arena, &k->units, config, e->c.option);
+    g.rate = f->rate;
+    g.more_bytes = f->more_bytes;
+    e->version = f->version;
+    k->out->estimated++;
+    return staging_best(k->arena, &g, &e->c);
+}
+
+static void add_config(Looking *k, const Config *c, double *best)
+{
+    Unit *u = units_find(&k->units, c, 0);
+    units_solve(&k->units, u, c, 0);
+    for (uint32_t o = 0; o < u->noption; o++) {
+        Staging g = staging_open(k->arena, &k->units, c, o);
+        if (staging_least(&g) >= *best)
+            continue;
+        Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, g.stages)};
+        if (!stage_entry(k, &e))
+            continue;
+        if (e.c.bytes <= 0 && e.c.ns < *best)
+            *best = e.c.ns;
+        PUSH(k->arena, k->entry, k->nentry, e);
+    }
+}
+
+/* Those that are estimated to fit come before those that are not. */
+static bool comes_before(const Entry *x, const Entry *y)
+{
+    bool fits = x->c.bytes <= 0, other = y->c.bytes <= 0;
+    if (fits != other)
+        return fits;
+    return fits ? x->c.ns < y->c.ns : x->c.bytes < y->c.bytes;
+}
+
+static Entry *next_entry(Looking *k)
+{
+    for (;;) {
+        Entry *next = NULL;
+        for (uint32_t i = 0; i < k->nentry; i++)
+            if (!k->entry[i].done && (!next || comes_before(&k->entry[i], next)))
+                next = &k->entry[i];
+        if (!next || next->version == k->family[next->family].version)
+            return next;
+        next->done = !stage_entry(k, next);
+    }
+}
+
+static void learn(Looking *k, Entry *e, const Verdict *v)
+{
+    Family *f = &k->family[e->family];
+    double device = e->c.bytes;
+    f->version++;
+    f->more_bytes += (double)v->excess - device;
+    if (v->fits)
+        f->rate *= (double)v->ns / e->c.ns;
+    e->done = v->fits || ++e->tries > RETRIES;
+}
+
+static void judge_best(Looking *k)
+{
+    double best = DBL_MAX;
+    for (uint32_t i = 0; i < k->nconfig; i++)
+        if (k->config[i].bound < best && staging_guess(&k->units, k->config[i].config) < best)
+            add_config(k, k->config[i].config, &best);
+    for (Entry *e; (e = next_entry(k)) && k->effort < k->limits.effort && k->out->judged < k->limits.judged + k->limits.top;) {
+        if (k->out->nbest >= k->limits.top && (e->c.bytes > 0 || e->c.ns > TRUST * best_ns(k)))
+            break;
+        if (k->out->nbest > 0 && e->c.bytes > 0)
+            break;
+        Verdict v = judge(k, &e->c);
+        if (v.legal)
+            learn(k, e, &v);
+        else
+            e->done = true;
+    }
+    k->out->cut = "cuts, recomputation and splits of the most promising configurations only";
+    k->out->bound = k->nconfig ? k->config[0].bound : 0;
+}
+
+/* ---- both ---- */
+
+static bool open_units(Looking *k, const Decisions *d)
+{
+    k->units = units_open(k->arena, k->ds, k->q, d);
+    return k->units.pieces.n > 0;
+}
+
+Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, SearchLimits limits, Search *out, Plan **leanest)
+{
+    Looking k = {.arena = a, .ds = ds, .q = q, .limits = limits, .out = out};
+    *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
+    if (!open_units(&k, d)) {
+        diag_error(ds, NOWHERE, "model '%s' computes nothing from its inputs, so there is nothing to plan", q->graph->name);
+        return ERR_REJECT;
+    }
+    TRY(space_read(a, ds, q, d, k.units.pieces.n, &k.space));
+    units_take_cuts(&k.units, k.space.mesh, k.space.nmesh);
+    bound_configs(&k);
+    out->configs = k.space.nconfig;
+    for (uint32_t i = 0; i < k.nconfig; i++)
+        out->layouts += layouts_of(&k, k.config[i].config);
+    if (count_all(&k) <= limits.exhaustive)
+        judge_all(&k);
+    else
+        judge_best(&k);
+    *leanest = k.leanest;
+    if (k.leanest)
+        return OK;
+    *ds = k.refusal ? *k.refusal : *k.units.said;        /* of the first candidate, or of the units */
+    assert(ds->errors > 0 && "something was in the way");
+    return ERR_REJECT;
+}

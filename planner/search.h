@@ -1,0 +1,39 @@
+#ifndef PLANNER_SEARCH_H
+#define PLANNER_SEARCH_H
+/* Search: the plan with the shortest step among all that the rules allow and that fit.
+ *
+ * Candidates come in the order of an estimate; each is lowered and simulated, which judges it and
+ * corrects the estimates of those like it.  Where the space is small, every candidate whose
+ * bound is below the best time is judged, in the order of the bounds, and the best plan is proven. */
+#include "planner/judge.h"
+#include "planner/rules.h"
+
+/* A plan that was judged and fits. */
+typedef struct Found {
+    Plan   *plan;
+    int64_t ns;                       /* of its step, simulated */
+    int64_t spare;                    /* bytes left on the rank with the fewest */
+} Found;
+
+typedef struct Search {
+    double   layouts;                 /* candidates that rules, divisibility and the chain allow */
+    uint64_t configs, estimated, judged, unfit;      /* unfit: of those judged */
+    double   bound;                   /* ns: no candidate is faster */
+    bool     proven;                  /* none that could be faster was left unjudged */
+    const char *cut;                  /* where not all was looked at; NULL */
+    Found   *best; uint32_t nbest;    /* the fastest first; at most SearchLimits.top */
+} Search;
+
+typedef struct SearchLimits {
+    uint32_t top;                     /* plans wanted, 1 or more */
+    uint64_t exhaustive;              /* spaces of no more candidates are searched to the end */
+    uint64_t judged, effort;          /* in a space that is larger: plans judged; instructions lowered for that */
+} SearchLimits;
+
+extern const SearchLimits search_limits;             /* the usual ones */
+
+/* ERR_REJECT with a diagnostic where no candidate is legal.  Where none fits, nbest is 0 and *leanest
+ * the judged plan that needs least. */
+Status search(Arena *, Diags *, const PlanRequest *, const Decisions *, SearchLimits, Search *out, Plan **leanest);
+
+#endif

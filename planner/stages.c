@@ -1,0 +1,449 @@
+/* Stages: see stages.h. */
+#include "planner/stages.h"
+
+#include <float.h>
+#include <string.h>
+
+/* ---- what a stage has ---- */
+
+static const Option *option_at(const Staging *g, uint32_t stage)
+{
+    const Unit *u = g->unit[stage];
+    return &u->option[g->option < u->noption ? g->option : u->noption - 1];
+}
+
+/* Sums over the pieces of one stage. */
+typedef struct Stage {
+    PieceCost cost;                   /* of a micro-batch, nothing recomputed */
+    Least     least;
+    double    weights;                /* trainable elements that no other stage counts */
+    uint32_t  rounds;
+    double    round_again, round_saved;              /* of one round, on average: ns more, and bytes less, where it is recomputed */
+    double    largest;                /* bytes kept by the piece that keeps most: what is worked on is of that size */
+} Stage;
+
+static void extend(const Staging *g, Stage *s, uint32_t stage, uint32_t piece)
+{
+    const Option *o = option_at(g, stage);
+    const PieceCost *c = &o->piece[piece];
+    s->cost.forward += c->forward;
+    s->cost.backward += c->backward;
+    s->cost.saved += c->saved;
+    s->cost.params += c->params;
+    s->cost.shared += c->shared;
+    s->least.forward += o->least[piece].forward;
+    s->least.backward += o->least[piece].backward;
+    s->weights += g->t->weights[piece];
+    s->largest = c->saved > s->largest ? c->saved : s->largest;
+    if (!g->t->pieces.piece[piece].round)
+        return;
+    double saved = c->saved - c->entry, n = ++s->rounds;
+    s->round_again += (c->again - s->round_again) / n;
+    s->round_saved += ((saved > 0 ? saved : 0) - s->round_saved) / n;
+}
+
+/* ---- states and updates ---- */
+
+static double moments(const Graph *g)
+{
+    return g->optimizer.kind == OPTIMIZER_ADAMW ? 2 : g->optimizer.kind == OPTIMIZER_SGD && g->optimizer.momentum != 0 ? 1 : 0;
+}
+
+static const Device *device_of(const Staging *g, uint32_t stage)
+{
+    return &g->t->q->cluster->device[g->unit[stage]->key.kind];
+}
+
+static double copies(const Config *c)
+{
+    return c->shard ? (double)c->mesh->size[AXIS_dp] : 1;
+}
+
+/* Bytes of a weight element, its gradient and its optimizer states. */
+static double bytes_of_states(const Graph *g, const Config *c)
+{
+    const Precision *p = &g->precision;
+    double weights = dtype_bytes(p->weights), master = p->master == p->weights ? 0 : dtype_bytes(p->master);
+    if (!has_value(g->loss))
+        return weights;
+    return weights + dtype_bytes(p->grads) + (master + moments(g) * dtype_bytes(p->master)) / copies(c);
+}
+
+/* The most of its memory's bandwidth that a device reaches in its update. */
+static double most_of_memory(const Device *d, OpKind op)
+{
+    const Curve *c = device_curve(d, op);
+    double most = c->npoint ? 0 : 1;
+    for (uint32_t i = 0; i < c->npoint; i++)
+        most = c->point[i].fraction > most ? c->point[i].fraction : most;
+    return most;
+}
+
+/* ns to read and write master copies and moments, and to read gradients. */
+static double update_ns(const UnitTable *t, const Device *d, double params, double ways)
+{
+    const Graph *g = t->q->graph;
+    OpKind op = g->optimizer.kind == OPTIMIZER_SGD ? OP_sgd : OP_adamw;
+    if (!has_value(g->loss) || g->optimizer.kind == OPTIMIZER_NONE || t->d->server_rule)
+        return 0;
+    double bytes = params / ways * ((2 + 2 * moments(g)) * dtype_bytes(g->precision.master) + dtype_bytes(g->precision.grads));
+    return 1e9 * bytes / (d->bandwidth * most_of_memory(d, op));
+}
+
+/* ns to sum gradients over the copies of the weights. */
+static double sum_ns(const UnitTable *t, const Config *c, double params)
+{
+    const Precision *p = &t->q->graph->precision;
+    int bytes = dtype_bytes(p->reduce) < dtype_bytes(p->grads) ? dtype_bytes(p->reduce) : dtype_bytes(p->grads);
+    if (c->mesh->copies.ranks < 2 || t->d->server_rule || t->no_sums || params <= 0)
+        return 0;
+    return 1e9 * links_seconds(&c->mesh->copies, c->shard ? OP_reduce_scatter : OP_all_reduce, params * bytes);
+}
+
+static double gather_ns(const UnitTable *t, const Config *c, double params)
+{
+    if (!c->shard)
+        return 0;
+    return 1e9 * links_seconds(&c->mesh->copies, OP_all_gather, params * dtype_bytes(t->q->graph->precision.weights));
+}
+
+/* ---- estimates ---- */
+
+static double in_flight(const Staging *g, uint32_t stage)
+{
+    double m = (double)g->config->micro, after = (double)(g->stages - stage);
+    return g->stages == 1 ? 1 : g->config->gpipe ? m : m < after ? m : after;
+}
+
+static double bytes_needed(const Staging *g, const Stage *s, uint32_t stage, double again)
+{
+    double kept = s->cost.saved - again * s->round_saved;
+    return g->state_bytes * s->cost.params + in_flight(g, stage) * kept + s->largest + g->more_bytes;
+}
+
+static double bytes_there(const Staging *g, uint32_t stage)
+{
+    const Device *d = device_of(g, stage);
+    return (double)(d->memory - d->reserve);
+}
+
+/* The fewest rounds that are recomputed for the stage to fit; all, and false, where it does not. */
+static bool fewest_again(const Staging *g, const Stage *s, uint32_t stage, uint32_t *again)
+{
+    double over = bytes_needed(g, s, stage, 0) - bytes_there(g, stage), each = in_flight(g, stage) * s->round_saved;
+    *again = 0;
+    if (over <= 0)
+        return true;
+    bool may = g->t->may_recompute && each > 0;
+    double n = may ? over / each : 0;
+    *again = may ? n >= s->rounds ? s->rounds : (uint32_t)n + 1 : 0;
+    return may && *again * each >= over;
+}
+
+/* Ranks that compute at a time on processors that they share, per processor; 1 or more. */
+static double crowding(const Staging *g)
+{
+    const Cluster *cl = g->t->q->cluster;
+    for (uint32_t l = 0; l < cl->nlevel; l++)
+        if (cl->level[l].cores > 0) {
+            double threads = device_of(g, 0)->threads > 0 ? device_of(g, 0)->threads : 1;
+            return (double)g->t->d->ndevices * threads / cl->level[l].cores;
+        }
+    return 1;
+}
+
+/* Of the last backward, the part during which gradients are summed already. */
+static const double HIDDEN = 0.9;
+
+/* ns at the end of a step: gradients, as far as backward does not hide them, and the update. */
+static double tail_ns(const Staging *g, const Stage *s)
+{
+    double sums = g->sum_ns * s->cost.params, hidden = g->overlaps ? HIDDEN * s->cost.backward : 0;
+    return (sums > hidden ? sums - hidden : 0) + g->end_ns * s->cost.params;
+}
+
+typedef struct Sums { double forward, backward, least_forward, least_backward; } Sums;      /* over the stages before */
+
+static double spent(const Stage *s, uint32_t again)
+{
+    return s->cost.forward + s->cost.backward + again * s->round_again;
+}
+
+/* The stage as the one that all wait for: those before it fill the pipeline first. */
+static double stage_ns(const Staging *g, const Stage *s, uint32_t stage, uint32_t again, double before)
+{
+    return before + 2 * stage * g->hop_ns + (double)g->config->micro * spent(s, again) + tail_ns(g, s);
+}
+
+/* No program ends before the stage has had all micro-batches, the first of which comes through
+ * the stages before it, and the last goes back through them. */
+static double stage_bound(const Staging *g, const Stage *s, uint32_t stage, const Sums *before)
+{
+    double m = (double)g->config->micro, backward = s->least.backward, tp = (double)(g->config->mesh->size[AXIS_tp] * g->config->mesh->size[AXIS_cp]);
+    double sums = sum_ns(g->t, g->config, s->weights / tp), update = update_ns(g->t, device_of(g, stage), s->weights / tp, copies(g->config));
+    double all = m * (s->least.forward + backward);
+    double last = g->overlaps ? (sums > backward ? sums : backward) : backward + sums;
+    double own = before->least_forward + all - backward + last + update, through = before->least_forward + all + before->least_backward;
+    return own > through ? own : through;
+}
+
+void staging_measure(const Staging *g, Candidate *c)
+{
+    Sums before = {0};
+    double work = 0, ranks = (double)g->t->d->ndevices / g->stages;
+    c->bound = c->ns = 0;
+    c->bytes = -DBL_MAX;
+    for (uint32_t s = 0; s < g->stages; s++) {
+        Stage st = {0};
+        for (uint32_t i = c->begin[s]; i < c->begin[s + 1]; i++)
+            extend(g, &st, s, i);
+        double ns = stage_ns(g, &st, s, c->again[s], before.forward + before.backward), bound = stage_bound(g, &st, s, &before);
+        double over = bytes_needed(g, &st, s, c->again[s]) - bytes_there(g, s);
+        c->ns = ns > c->ns ? ns : c->ns;
+        c->bound = bound > c->bound ? bound : c->bound;
+        c->bytes = over > c->bytes ? over : c->bytes;
+        work += ranks * (double)g->config->micro * spent(&st, c->again[s]);
+        before.forward += st.cost.forward;
+        before.backward += st.cost.backward + c->again[s] * st.round_again;
+        before.least_forward += st.least.forward;
+        before.least_backward += st.least.backward;
+    }
+    work *= crowding(g) / (double)g->t->d->ndevices;
+    c->ns = g->rate * (c->ns > work ? c->ns : work);
+}
+
+/* ---- bounds of configurations ---- */
+
+/* The least over stages of different kinds of devices. */
+static bool least_of_stages(UnitTable *t, const Config *c, Least *out, const Device **fastest)
+{
+    uint32_t kinds = 0, stages = (uint32_t)c->mesh->size[AXIS_pp];
+    *out = (Least){DBL_MAX, DBL_MAX};
+    for (uint32_t s = 0; s < stages && (s == 0 || t->q->cluster->ndevice > 1); s++, kinds++) {
+        const Unit *u = units_find(t, c, s);
+        const Device *d = &t->q->cluster->device[u->key.kind];
+        if (!u->legal)
+            return false;
+        out->forward = u->sum.forward < out->forward ? u->sum.forward : out->forward;
+        out->backward = u->sum.backward < out->backward ? u->sum.backward : out->backward;
+        *fastest = kinds == 0 || d->bandwidth > (*fastest)->bandwidth ? d : *fastest;
+    }
+    return true;
+}
+
+/* With w_s the time of a micro-batch on stage s, T >= w_1 + .. + w_(s-1) + m w_s for all s; the least T
+ * has all of these equal, which makes sum w = T (1 - (1 - 1/m)^pp). */
+static double filled(const Config *c, double all)
+{
+    double left = 1;
+    for (int64_t s = 0; s < c->mesh->size[AXIS_pp]; s++)
+        left *= 1 - 1 / (double)c->micro;
+    return all / (1 - left);
+}
+
+/* The pipeline is filled; and all stages together have their work, sums and updates to do. */
+double staging_bound(UnitTable *t, const Config *c)
+{
+    Least w;
+    const Device *d = NULL;
+    if (!least_of_stages(t, c, &w, &d))
+        return DBL_MAX;
+    double m = (double)c->micro, pp = (double)c->mesh->size[AXIS_pp], weights = 0, all = w.forward + w.backward;
+    bool beside = d->backend == BACKEND_CUDA;
+    for (uint32_t i = 0; i < t->pieces.n; i++)
+        weights += t->weights[i];
+    weights /= (double)(c->mesh->size[AXIS_tp] * c->mesh->size[AXIS_cp]);
+    double update = update_ns(t, d, weights, c->shard ? (double)c->mesh->size[AXIS_dp] : 1), sums = sum_ns(t, c, weights);
+    double fill = filled(c, all), together = (m * all + update + (beside ? 0 : sums)) / pp, hidden = ((m - 1) * all + w.forward + sums + update) / pp;
+    double bound = fill > together ? fill : together;
+    return bound > hidden ? bound : hidden;
+}
+
+/* ---- cuts ---- */
+
+/* What of a stage's size follows from its weights, of a stage of the usual size. */
+static void read_rates(Staging *g)
+{
+    const Option *o = option_at(g, 0);
+    double params = o->all.params / g->stages, bytes = o->piece[g->t->pieces.n > 1].entry;
+    g->state_bytes = bytes_of_states(g->t->q->graph, g->config);
+    g->overlaps = device_of(g, 0)->backend == BACKEND_CUDA;
+    if (params > 0) {
+        g->sum_ns = sum_ns(g->t, g->config, params) / params;
+        g->end_ns = (update_ns(g->t, device_of(g, 0), params, copies(g->config)) + gather_ns(g->t, g->config, params)) / params;
+    }
+    if (g->stages > 1)
+        g->hop_ns = 1e9 * links_seconds(&g->config->mesh->neighbours, OP_send, bytes);
+}
+
+Staging staging_open(Arena *a, UnitTable *t, const Config *c, uint32_t option)
+{
+    Staging g = {.t = t, .config = c, .option = option, .stages = (uint32_t)c->mesh->size[AXIS_pp], .rate = 1};
+    g.unit = NEWN(a, Unit *, g.stages + 1);
+    for (uint32_t s = 0; s < g.stages; s++)
+        g.unit[s] = s > 0 && t->q->cluster->ndevice == 1 ? g.unit[0] : units_find(t, c, s);
+    if (g.unit[0]->noption > 0)
+        read_rates(&g);
+    return g;
+}
+
+/* Of what units of other micro-batches take more than the least, a unit takes so much at least. */
+static const double ALIKE = 0.9;
+
+double staging_guess(UnitTable *t, const Config *c)
+{
+    const Unit *u = units_find(t, c, 0);
+    double more = ALIKE * units_excess(t, u);
+    return filled(c, (u->sum.forward + u->sum.backward) * (more > 1 ? more : 1));
+}
+
+double staging_least(const Staging *g)
+{
+    const Option *o = option_at(g, 0);
+    double all = o->all.forward + o->all.backward, end = g->end_ns * o->all.params / g->stages;
+    return g->rate * (filled(g->config, all) + (g->stages == 1 ? end : 0));
+}
+
+/* Fill stages from the front as far as `limit` and their memory allow, or, where nothing fits, `limit`
+ * alone; whether all pieces found a place. */
+static bool pack(const Staging *g, double limit, bool fits, Candidate *out)
+{
+    uint32_t n = g->t->pieces.n, at = 0;
+    double before = 0;
+    for (uint32_t s = 0; s < g->stages; s++) {
+        Stage st = {0};
+        uint32_t again = 0, first = at, most = n - (g->stages - 1 - s);
+        out->begin[s] = first;
+        out->again[s] = 0;
+        for (uint32_t i = first; i < most; i++) {
+            Stage more = st;
+            uint32_t needed;
+            extend(g, &more, s, i);
+            bool room = fewest_again(g, &more, s, &needed);
+            if (i > first && ((fits && !room) || stage_ns(g, &more, s, needed, before) > limit))
+                break;
+            st = more;
+            again = needed;
+            at = i + 1;
+        }
+        out->again[s] = again;
+        if (stage_ns(g, &st, s, again, before) > limit)
+            return false;
+        before += spent(&st, again);
+    }
+    out->begin[g->stages] = n;
+    return at == n;
+}
+
+/* Cuts that rules give: the pieces where stages begin; what is recomputed follows. */
+static void as_given(const Staging *g, Candidate *out)
+{
+    for (uint32_t s = 0; s < g->stages; s++) {
+        Stage st = {0};
+        out->begin[s] = g->t->given_begin[s];
+        out->begin[s + 1] = s + 1 < g->stages ? g->t->given_begin[s + 1] : g->t->pieces.n;
+        for (uint32_t i = out->begin[s]; i < out->begin[s + 1]; i++)
+            extend(g, &st, s, i);
+        (void)fewest_again(g, &st, s, &out->again[s]);
+    }
+}
+
+/* Limits between which the best one lies, as near as that. */
+static const double NEAR = 1.002;
+
+/* The least limit that all pieces find a place below, about. */
+static bool pack_best(const Staging *g, bool fits, Candidate *out)
+{
+    double low = staging_least(g) / g->rate, high = low * 1.05, most = 1e6 * low;
+    while (!pack(g, high, fits, out)) {
+        if (high > most)
+            return false;
+        low = high;
+        high *= high < 4 * low ? 1.25 : 4;
+    }
+    while (high > low * NEAR) {
+        double middle = (low + high) / 2;
+        if (pack(g, middle, fits, out))
+            high = middle;
+        else
+            low = middle;
+    }
+    return pack(g, high, fits, out);
+}
+
+bool staging_best(Arena *a, const Staging *g, Candidate *out)
+{
+    *out = (Candidate){.config = g->config, .option = g->option, .begin = NEWN(a, uint32_t, g->stages + 1), .again = NEWN(a, uint32_t, g->stages + 1)};
+    if (g->stages > g->t->pieces.n || (!g->t->given_begin && !pack_best(g, true, out) && !pack_best(g, false, out)))
+        return false;
+    if (g->t->given_begin)
+        as_given(g, out);
+    staging_measure(g, out);
+    return true;
+}
+
+/* ---- every candidate ---- */
+
+typedef struct Every {
+    const Staging *g;
+    Candidate      c;
+    uint64_t       n, most;
+    EachCandidate  each;
+    void          *ctx;
+    bool           stop;
+} Every;
+
+static uint32_t rounds_of(const Every *e, uint32_t stage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = e->c.begin[stage]; i < e->c.begin[stage + 1]; i++)
+        n += e->g->t->pieces.piece[i].round;
+    return n;
+}
+
+static void every_again(Every *e, uint32_t stage)
+{
+    if (stage == e->g->stages) {
+        if (e->n++ >= e->most) {
+            e->stop = true;
+        } else if (e->each) {
+            staging_measure(e->g, &e->c);
+            e->stop = !e->each(e->ctx, &e->c);
+        }
+        return;
+    }
+    uint32_t most = e->g->t->may_recompute ? rounds_of(e, stage) : 0;
+    for (uint32_t r = 0; r <= most && !e->stop; r++) {
+        e->c.again[stage] = r;
+        every_again(e, stage + 1);
+    }
+}
+
+static void every_cut(Every *e, uint32_t stage, uint32_t first)
+{
+    uint32_t n = e->g->t->pieces.n;
+    if (stage == e->g->stages) {
+        e->c.begin[stage] = n;
+        every_again(e, 0);
+        return;
+    }
+    if (stage == 0) {
+        e->c.begin[0] = 0;
+        every_cut(e, 1, 1);
+        return;
+    }
+    for (uint32_t i = first; i + (e->g->stages - stage) <= n && !e->stop; i++) {
+        if (e->g->t->given_begin && i != e->g->t->given_begin[stage])
+            continue;
+        e->c.begin[stage] = i;
+        every_cut(e, stage + 1, i + 1);
+    }
+}
+
+uint64_t staging_each(const Staging *g, uint64_t most, EachCandidate each, void *ctx)
+{
+    uint32_t begin[MAX_STAGES + 1] = {0}, again[MAX_STAGES + 1] = {0};
+    Every e = {.g = g, .c = {.config = g->config, .option = g->option, .begin = begin, .again = again}, .most = most, .each = each, .ctx = ctx};
+    every_cut(&e, 0, 0);
+    return e.n;
+}

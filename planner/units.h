@@ -1,0 +1,71 @@
+#ifndef PLANNER_UNITS_H
+#define PLANNER_UNITS_H
+/* Units: what the pieces of a model take on the ranks that share its ops, the tp (and cp) ranks of
+ * a stage, for one size of a micro-batch.  Configurations that differ only in the
+ * rest share their units.
+ *
+ * An *option* is one way to split the ops.  Its times are those of the program before fusion, less
+ * what fusion may save (codegen/price.h); *least* times are what no program goes below. */
+#include "planner/intra.h"
+#include "planner/pieces.h"
+#include "planner/space.h"
+
+typedef struct PieceCost {            /* of a micro-batch, on one rank */
+    double forward, backward;         /* ns */
+    double again;                     /* ns more where it is recomputed */
+    double saved, entry;              /* bytes kept for backward; of what it reads of others alone */
+    double params, shared;            /* weight elements; those whose gradients are summed over tp */
+} PieceCost;
+
+typedef struct Least { double forward, backward; } Least;    /* ns */
+
+typedef struct Option {
+    uint8_t   *choice;                /* per op of the chain, as in Way; NULL: nothing is open */
+    PieceCost *piece;                 /* per piece */
+    Least     *least;                 /* per piece, with these splits */
+    PieceCost  all;                   /* sums over pieces */
+} Option;
+
+typedef struct UnitKey { int64_t tp, cp, micro; uint32_t tp_stride, cp_stride, kind; } UnitKey;   /* micro: pieces that the batch is cut in */
+
+typedef struct Unit {
+    UnitKey   key;
+    bool      legal;                  /* the batch can be cut so */
+    Least    *least, sum;             /* per piece, with any splits; of all pieces */
+    Option   *option; uint32_t noption;
+    bool      solved;                 /* the options are here */
+    bool      every;                  /* they are all the ways to split the ops */
+    Intra     choices;                /* what the numbers of Option.choice mean */
+} Unit;
+
+typedef struct UnitTable {
+    Arena             *arena;
+    const PlanRequest *q;
+    const Decisions   *d;
+    Chain              chain;
+    Pieces             pieces;
+    OpId              *op; uint32_t nop;             /* of the chain's parts, in order */
+    uint32_t          *index;         /* per op of the graph: place in `op` of the one it is like; NOTHING */
+    bool              *again;         /* per op of the graph, as chain_again() */
+    double            *weights;       /* per piece: trainable elements that no piece before it reads */
+    uint32_t          *given_begin;   /* per stage: its first piece, where rules cut; NULL: the cuts are open */
+    bool               no_sums;       /* not all gradients are summed over the copies of a weight */
+    bool               may_recompute; /* rounds may be recomputed, and no rule says which */
+    Unit             **unit; uint32_t nunit;
+    Diags             *said;          /* what was wrong with units that are not legal */
+    Sources           *sources;
+} UnitTable;
+
+UnitTable units_open(Arena *, Diags *, const PlanRequest *, const Decisions *);
+/* Find where rules cut, on the meshes that they allow. */
+void      units_take_cuts(UnitTable *, const Mesh *, uint32_t nmesh);
+/* The unit of a stage of a configuration, its least times known. */
+Unit     *units_find(UnitTable *, const Config *, uint32_t stage);
+/* Times the least that a unit takes more than that, judged by units of as many ranks: 1 where none is solved yet. */
+double    units_excess(const UnitTable *, const Unit *);
+/* Find its options. */
+void      units_solve(UnitTable *, Unit *, const Config *, uint32_t stage);
+/* The cuts of an option as rules; their number. */
+uint32_t  units_rules(Arena *, const Unit *, const Option *, Rule **out);
+
+#endif

@@ -1,0 +1,324 @@
+/* The search against enumeration: on small random instances every layout that rules can say is
+ * estimated by itself, and the plan that is found takes as long as the fastest of those that fit. */
+#include "tests/unit/planning.h"
+
+#include "codegen/simulate.h"
+#include "planner/search.h"
+
+/* ---- instances ---- */
+
+typedef struct Random { uint64_t state; } Random;
+
+static uint32_t draw(Random *r, uint32_t n)
+{
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->state >> 33) % n;
+}
+
+static int64_t one_of(Random *r, const int64_t *list, size_t n)
+{
+    return list[draw(r, (uint32_t)n)];
+}
+#define ONE_OF(r, ...) one_of(r, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+enum { MOST_PIECES = 8, MOST_WAYS = 7, ROOM = 4000 };
+
+/* What an instance leaves open, beside the sizes of the mesh; what it does not is given by a rule. */
+typedef enum Open { OPEN_micro, OPEN_schedule, OPEN_cuts, OPEN_again, OPEN_splits, OPEN_pp, OPENS } Open;
+
+/* A residual perceptron: `first`, rounds `h`, `head` and the loss. */
+typedef struct Instance {
+    Case        c;
+    Random      random;
+    Profile     profile;
+    int64_t     batch, rounds, hidden, ffn, class, devices, nodes, memory;
+    bool        cuda, adamw, open[OPENS];
+    const char *given;                /* its rules */
+    /* what enumeration has found */
+    uint64_t    most, plans, fit;     /* it stops at `most` */
+    int64_t     best;                 /* ns */
+} Instance;
+
+static const char *model_text(Instance *in)
+{
+    return arena_printf(in->c.a,
+        "model m {\n  dim batch = %lld, pixel = 7, hidden = %lld, ffn = %lld, class = %lld\n  param layers = %lld\n"
+        "  precision { compute = f32 }\n  optimizer %s { lr = 1e-3 }\n"
+        "  input x[batch, pixel] : f32\n  input label[batch] : i32\n"
+        "  y = first: linear(x, hidden)\n"
+        "  repeat layers as h {\n    z = up: linear(y, ffn)\n    a = act: relu(z)\n    b = down: linear(a, hidden)\n    y = y + b\n  }\n"
+        "  logits = head: linear(y, class)\n  minimize loss: cross_entropy(logits, label)\n}\n",
+        (long long)in->batch, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->rounds, in->adamw ? "adamw" : "sgd");
+}
+
+static const char *cluster_text(Instance *in)
+{
+    Random *r = &in->random;
+    const char *kind = in->cuda ? "backend = cuda\n  launch = 2 us" : "backend = cpu\n  threads = 1\n  launch = 1 us";
+    const char *cores = !in->cuda && draw(r, 2) ? ", cores = 2" : "";
+    const char *outer = in->nodes == 1 ? "" : arena_printf(in->c.a, "  level pod = %lld * node { link = %lld MB/s, latency = %lld us, topology = switch }\n",
+        (long long)in->nodes, (long long)ONE_OF(r, 100, 1000, 10000), (long long)ONE_OF(r, 2, 20));
+    return arena_printf(in->c.a,
+        "device d {\n  %s\n  memory = %lld B\n  reserve = 0 B\n  bandwidth = %lld GB/s\n  peak.f32 = %lld GFLOP/s\n}\n"
+        "cluster c {\n  level node = %lld * d { link = %lld MB/s, latency = %lld us, topology = full%s }\n%s}\n",
+        kind, (long long)in->memory, (long long)ONE_OF(r, 1, 10, 100), (long long)ONE_OF(r, 1, 10, 100),
+        (long long)(in->devices / in->nodes), (long long)ONE_OF(r, 100, 1000, 10000), (long long)ONE_OF(r, 1, 10), cores, outer);
+}
+
+static const char *given_rules(Instance *in)
+{
+    Random *r = &in->random;
+    Text t = text_new(in->c.a);
+    if (!in->open[OPEN_micro])
+        text_add(&t, "microbatches = %lld; ", (long long)ONE_OF(r, 1, 1, 2));
+    if (!in->open[OPEN_schedule])
+        text_add(&t, "schedule = \"%s\"; ", draw(r, 2) ? "gpipe" : "1f1b");
+    if (!in->open[OPEN_splits])
+        text_add(&t, "%s; ", draw(r, 2) ? "mesh tp = 1" : "split ffn by tp");
+    if (!in->open[OPEN_pp])
+        text_add(&t, "mesh pp = 1; ");
+    else if (!in->open[OPEN_cuts])
+        text_add(&t, "mesh pp = 2; stage before head; ");
+    if (!in->open[OPEN_again])
+        text_add(&t, "recompute h; ");
+    return t.s ? t.s : "";
+}
+
+static void draw_instance(Instance *in, uint64_t seed)
+{
+    *in = (Instance){.random = {seed * 7919 + 17}, .most = UINT64_MAX};
+    Random *r = &in->random;
+    in->c.a = arena_new("test");
+    in->cuda = draw(r, 2);
+    in->adamw = draw(r, 3) > 0;
+    in->batch = ONE_OF(r, 4, 6, 8);
+    in->rounds = ONE_OF(r, 1, 2, 3);
+    in->hidden = ONE_OF(r, 5, 15, 16);
+    in->ffn = ONE_OF(r, 12, 24, 96);
+    in->class = ONE_OF(r, 3, 5, 10);
+    in->devices = ONE_OF(r, 1, 2, 2, 4, 4, 8);
+    in->nodes = in->devices > 2 ? ONE_OF(r, 1, 1, 2) : 1;
+    in->memory = ONE_OF(r, 4000, 16000, 40000, 1000000);
+    for (int i = 0; i < OPENS; i++)
+        in->open[i] = draw(r, 5) < 3;
+    if (in->hidden == 16 || in->devices > 2)
+        in->open[OPEN_splits] = draw(r, 6) == 0;
+    in->open[OPEN_cuts] |= in->devices == 1;
+    in->given = given_rules(in);
+    in->profile = (Profile){.name = "prun", .slow_compute = 1, .slow_link = 1, .pad = 1};
+    for (int i = 0; i < OVERLAPS; i++)
+        in->profile.overlap[i] = true;
+    Arena *a = in->c.a;
+    const char *model = model_text(in), *cluster = cluster_text(in);
+    open_case_on(&in->c, model, cluster);
+    in->given = arena_strdup(in->c.a, in->given);
+    arena_free(a);
+}
+
+/* ---- one layout ---- */
+
+static Status ask(Instance *in, PlanUse use, const char *text, uint32_t top, Search *found)
+{
+    Case *c = &in->c;
+    Units units;
+    Rules *rules;
+    IncludePath none = {0};
+    const char *kept = arena_printf(c->l.input, "plan { %s }", text);
+    c->ds = diags_new(c->l.sources);
+    assert_int_equal(parse_text(c->ds, "<rules>", kept, strlen(kept), none, &units), OK);
+    if (elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, &rules) != OK)
+        return ERR_REJECT;
+    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = &in->profile, .use = use};
+    return planner_search(c->l.ir, c->ds, &q, top, &c->plan, &c->programs, found);
+}
+
+static void try_layout(Instance *in, const char *rules)
+{
+    Search none;
+    if (getenv("DBG")) fprintf(stderr, "%s\n", rules);
+    if (++in->plans > in->most || ask(in, USE_ESTIMATE, rules, 1, &none) != OK)
+        return;
+    Case *c = &in->c;
+    Arena *a = arena_new("layout");
+    int64_t ns = simulate(a, c->l.cluster, c->plan, &in->profile, c->programs.rank).ns;
+    in->best = in->fit == 0 || ns < in->best ? ns : in->best;
+    in->fit++;
+    arena_free(a);
+}
+
+/* ---- all of them ---- */
+
+/* Rules so far, and what they mean for those that follow. */
+typedef struct Walk { Instance *in; char text[ROOM]; size_t n; int64_t pp, dp, tp, micro; uint32_t cut[MOST_PIECES + 1]; } Walk;
+
+static void say(Walk *w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    w->n += (size_t)vsnprintf(w->text + w->n, ROOM - w->n, fmt, ap);
+    va_end(ap);
+    assert_true(w->n < ROOM);
+}
+
+static void unsay(Walk *w, size_t n)
+{
+    w->n = n;
+    w->text[n] = 0;
+}
+
+static void each_split(Walk *w, uint32_t i)
+{
+    static const char *const op[MOST_WAYS][3] = {{"first", "hidden", "pixel"}, {"h.up", "ffn", "hidden"}, {"h.act", "ffn"}, {"h.down", "hidden", "ffn"},
+                                                 {"h.add", "hidden"}, {"head", "class", "hidden"}, {"loss", "class"}};
+    if (i == MOST_WAYS || w->tp == 1 || !w->in->open[OPEN_splits]) {
+        try_layout(w->in, w->text);
+        return;
+    }
+    for (int k = 0; k < 3 && (k == 0 || op[i][k]); k++) {
+        size_t n = w->n;
+        int64_t extent = k == 0 ? 0 : strcmp(op[i][k], "ffn") == 0 ? w->in->ffn : strcmp(op[i][k], "hidden") == 0 ? w->in->hidden
+                       : strcmp(op[i][k], "class") == 0 ? w->in->class : 7;
+        if (extent % w->tp)
+            continue;
+        if (k > 0)
+            say(w, "split %s in %s by tp; ", op[i][k], op[i][0]);
+        each_split(w, i + 1);
+        unsay(w, n);
+    }
+}
+
+static void each_again(Walk *w, int64_t stage)
+{
+    if (stage == w->pp || !w->in->open[OPEN_again]) {
+        each_split(w, 0);
+        return;
+    }
+    /* pieces: first, rounds, head, loss */
+    uint32_t from = w->cut[stage], to = w->cut[stage + 1], first = from < 1 ? 1 : from;
+    uint32_t last = to > (uint32_t)w->in->rounds + 1 ? (uint32_t)w->in->rounds + 1 : to;
+    for (uint32_t r = 0; r <= (last > first ? last - first : 0); r++) {
+        size_t n = w->n;
+        if (r > 0)
+            say(w, "recompute h[%u..%u]; ", first - 1, first + r - 2);
+        each_again(w, stage + 1);
+        unsay(w, n);
+    }
+}
+
+static void each_cut(Walk *w, int64_t stage)
+{
+    uint32_t pieces = (uint32_t)w->in->rounds + 3;
+    if (stage == w->pp) {
+        w->cut[stage] = pieces;
+        each_again(w, 0);
+        return;
+    }
+    for (uint32_t at = w->cut[stage - 1] + 1; at < pieces; at++) {
+        size_t n = w->n;
+        w->cut[stage] = at;
+        if (!w->in->open[OPEN_cuts])
+            w->cut[stage] = at = (uint32_t)w->in->rounds + 1;
+        else if (at <= (uint32_t)w->in->rounds)
+            say(w, "stage before h[%u]; ", at - 1);
+        else
+            say(w, "stage before %s; ", at == pieces - 1 ? "loss" : "head");
+        each_cut(w, stage + 1);
+        unsay(w, n);
+        if (!w->in->open[OPEN_cuts])
+            return;
+    }
+}
+
+static void each_setting(Walk *w)
+{
+    bool pipeline = w->pp > 1 && w->micro > 1 && w->in->open[OPEN_schedule], shards = w->dp > 1 && w->in->adamw;
+    for (int gpipe = 0; gpipe <= pipeline; gpipe++)
+        for (int shard = 0; shard <= shards; shard++) {
+            size_t n = w->n;
+            if (pipeline)
+                say(w, "schedule = \"%s\"; ", gpipe ? "gpipe" : "1f1b");
+            if (shard)
+                say(w, "shard optimizer by dp; ");
+            each_cut(w, 1);
+            unsay(w, n);
+        }
+}
+
+static void each_micro(Walk *w)
+{
+    for (int64_t m = 1; m <= w->in->batch / w->dp; m++) {
+        size_t n = w->n;
+        if (w->in->batch / w->dp % m)
+            continue;
+        w->micro = m;
+        if (w->in->open[OPEN_micro])
+            say(w, "microbatches = %lld; ", (long long)m);
+        each_setting(w);
+        unsay(w, n);
+        if (!w->in->open[OPEN_micro])
+            return;
+    }
+}
+
+/* Orders of pp, dp and tp on the devices, outermost first. */
+static void each_order(Walk *w)
+{
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    int64_t size[3] = {w->pp, w->dp, w->tp};
+    for (int o = 0; o < (w->in->nodes > 1 ? 6 : 1); o++) {
+        size_t n = w->n;
+        int64_t stride[3], next = 1;
+        for (int i = 2; i >= 0; i--) {
+            stride[order[o][i]] = next;
+            next *= size[order[o][i]];
+        }
+        say(w, "devices = [");
+        for (int64_t r = 0; r < w->in->devices; r++)
+            say(w, "%s%lld", r ? ", " : "", (long long)(r / (w->dp * w->tp) * stride[0] + r / w->tp % w->dp * stride[1] + r % w->tp * stride[2]));
+        say(w, "]; ");
+        each_micro(w);
+        unsay(w, n);
+    }
+}
+
+static void enumerate(Instance *in)
+{
+    Walk w = {.in = in};
+    int64_t n = in->devices;
+    say(&w, "%s", in->given);
+    for (w.pp = 1; w.pp <= n; w.pp++)
+        for (w.dp = 1; w.dp <= n; w.dp++) {
+            size_t before = w.n;
+            bool allowed = !in->open[OPEN_pp] ? w.pp == 1 : in->open[OPEN_cuts] || w.pp == 2;
+            if (n % w.pp || n / w.pp % w.dp || in->batch % w.dp || w.pp > in->rounds + 3 || !allowed)
+                continue;
+            w.tp = n / w.pp / w.dp;
+            if (strstr(in->given, "mesh tp = 1") && w.tp > 1)
+                continue;
+            say(&w, "mesh dp = %lld; ", (long long)w.dp);
+            if (!strstr(in->given, "mesh pp"))
+                say(&w, "mesh pp = %lld; ", (long long)w.pp);
+            if (!strstr(in->given, "mesh tp"))
+                say(&w, "mesh tp = %lld; ", (long long)w.tp);
+            each_order(&w);
+            unsay(&w, before);
+        }
+}
+
+int main(void)
+{
+    Instance in;
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        draw_instance(&in, seed);
+        if (getenv("DBG")) fprintf(stderr, "B=%lld L=%lld H=%lld F=%lld C=%lld dev=%lld nodes=%lld cuda=%d mem=%lld adamw=%d\n", (long long)in.batch, (long long)in.rounds, (long long)in.hidden, (long long)in.ffn, (long long)in.class, (long long)in.devices, (long long)in.nodes, in.cuda, (long long)in.memory, in.adamw);
+        enumerate(&in);
+        if (getenv("DBG")) fprintf(stderr, "GIVEN %s\n", in.given);
+        Search found;
+        Status s = ask(&in, USE_PLAN, in.given, 1, &found);
+        printf("%llu: %s plans %llu fit %llu best %lld; search %d: %lld judged %llu of %.0f proven %d\n", (unsigned long long)seed, in.given, (unsigned long long)in.plans,
+               (unsigned long long)in.fit, (long long)in.best, s, found.nbest ? (long long)found.best[0].ns : -1, (unsigned long long)found.judged, found.layouts, found.proven);
+        if (getenv("SHOW") && found.nbest) plan_print(stdout, found.best[0].plan, in.c.l.graph);
+        close_case(&in.c);
+    }
+    return 0;
+}
