@@ -12,20 +12,20 @@
 #include "planner/space.h"
 #include "planner/stages.h"
 
-/* ours: spaces that are searched to the end within a second or so; and instructions that are lowered and
- * followed in some tens of milliseconds */
-const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 40000};
+/* ours: spaces that are searched to the end within some seconds; of larger ones as much as takes a third of a second */
+const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 600000};
 
 /* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
 static const double TRUST = 1.05;
 /* Judgements of one configuration: after each that did not fit, more is recomputed. */
-enum { RETRIES = 4, FIRST_CONFIGS = 4096 };
+enum { RETRIES = 4 };
 
 /* Candidates that are estimated alike: of one unit, split alike, in as many stages. */
 typedef struct Family { const Unit *unit; uint32_t option, stages; double rate, more_bytes; uint32_t version; } Family;
 
 typedef struct Entry {
     Candidate c;
+    Candidate judged;                 /* as it was when it was judged last, where `tries` > 0 */
     uint32_t  family, version, tries;
     bool      done;
 } Entry;
@@ -109,6 +109,25 @@ static double best_ns(const Looking *k)
     return k->out->nbest ? (double)k->out->best[0].ns : DBL_MAX;
 }
 
+/* Effort, about half a microsecond each: of an instruction that is lowered, and of a call that is followed. */
+enum { LOWERED = 12, FOLLOWED = 1 };
+
+static uint64_t lower_effort(const Try *t)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < t->programs.n; i++)
+        n += t->programs.rank[i] && !t->stands_in[i] ? t->programs.rank[i]->ninstr : 0;
+    return LOWERED * n;
+}
+
+static uint64_t follow_effort(const Try *t)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < t->programs.n; i++)
+        n += t->programs.rank[i] ? t->programs.rank[i]->ncall : 0;
+    return FOLLOWED * n;
+}
+
 /* What a candidate was found to be. */
 typedef struct Verdict { bool legal, fits; int64_t ns, excess; } Verdict;
 
@@ -124,9 +143,9 @@ static Verdict judge(Looking *k, const Candidate *c)
     if (v.legal) {
         v.excess = program_excess(try_fullest(&t));
         v.fits = v.excess <= 0;
-        for (uint32_t i = 0; i < t.programs.n; i++)
-            k->effort += t.programs.rank[i] && !t.stands_in[i] ? t.programs.rank[i]->ninstr : 0;
+        k->effort += lower_effort(&t);
         if (v.fits) {
+            k->effort += follow_effort(&t);
             v.ns = simulate(scratch, k->q->cluster, t.plan, k->q->profile, t.programs.rank).ns;
             keep_best(k, (Found){t.plan, v.ns, -v.excess});
         } else {
@@ -136,11 +155,6 @@ static Verdict judge(Looking *k, const Candidate *c)
             k->leanest = t.plan;
             k->least_excess = v.excess;
         }
-    }
-    if (getenv("DBG")) {
-        fprintf(stderr, "DBG pp=%ld dp=%ld tp=%ld m=%ld gpipe=%d shard=%d opt=%u again=", t.plan->mesh[0], t.plan->mesh[1], t.plan->mesh[4], t.plan->microbatches, c->config->gpipe, c->config->shard, c->option);
-        for (int i = 0; i < t.plan->mesh[0]; i++) fprintf(stderr, "%u-%u:%u ", c->begin[i], c->begin[i+1], c->again[i]);
-        fprintf(stderr, " bound %.3f est %.3f bytes %.3g -> fits %d ns %.3f excess %.3g\n", c->bound/1e6, c->ns/1e6, c->bytes, v.fits, (double)v.ns/1e6, (double)v.excess);
     }
     try_end(&t);
     arena_free(scratch);
@@ -234,21 +248,46 @@ static bool stage_entry(Looking *k, Entry *e)
     return staging_best(k->arena, &g, &e->c);
 }
 
-static void add_config(Looking *k, const Config *c, double *best)
+/* The estimates of the best candidates that are estimated to fit, as many as are wanted, ascending. */
+typedef struct Leaders { double *ns; uint32_t n, most; } Leaders;
+
+static void join(Leaders *l, double ns)
+{
+    uint32_t at = l->n < l->most ? l->n++ : l->most;
+    if (at == l->most && ns >= l->ns[--at])
+        return;
+    for (; at > 0 && l->ns[at - 1] > ns; at--)
+        l->ns[at] = l->ns[at - 1];
+    l->ns[at] = ns;
+}
+
+/* Slower than all of them: not wanted. */
+static double limit_of(const Leaders *l)
+{
+    return l->n == l->most ? l->ns[l->n - 1] : DBL_MAX;
+}
+
+static void add_config(Looking *k, const Config *c, Leaders *best)
 {
     Unit *u = units_find(&k->units, c, 0);
     units_solve(&k->units, u, c, 0);
     for (uint32_t o = 0; o < u->noption; o++) {
         Staging g = staging_open(k->arena, &k->units, c, o);
-        if (staging_least(&g) >= *best)
+        if (staging_least(&g) >= limit_of(best))
             continue;
         Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, g.stages)};
         if (!stage_entry(k, &e))
             continue;
-        if (e.c.bytes <= 0 && e.c.ns < *best)
-            *best = e.c.ns;
+        if (e.c.bytes <= 0)
+            join(best, e.c.ns);
         PUSH(k->arena, k->entry, k->nentry, e);
     }
+}
+
+static bool same_staging(const Candidate *x, const Candidate *y)
+{
+    size_t stages = (size_t)x->config->mesh->size[AXIS_pp];
+    return memcmp(x->begin, y->begin, stages * sizeof *x->begin) == 0 && memcmp(x->again, y->again, stages * sizeof *x->again) == 0;
 }
 
 /* Those that are estimated to fit come before those that are not. */
@@ -269,32 +308,36 @@ static Entry *next_entry(Looking *k)
                 next = &k->entry[i];
         if (!next || next->version == k->family[next->family].version)
             return next;
-        next->done = !stage_entry(k, next);
+        next->done = !stage_entry(k, next) || (next->tries > 0 && same_staging(&next->c, &next->judged));
     }
 }
 
 static void learn(Looking *k, Entry *e, const Verdict *v)
 {
     Family *f = &k->family[e->family];
-    double device = e->c.bytes;
     f->version++;
-    f->more_bytes += (double)v->excess - device;
+    f->more_bytes += (double)v->excess - e->c.bytes;
     if (v->fits)
         f->rate *= (double)v->ns / e->c.ns;
-    e->done = v->fits || ++e->tries > RETRIES;
+    e->judged = e->c;
+    e->done = ++e->tries > RETRIES;
+}
+
+/* Whether what is left is not worth a judgement. */
+static bool is_enough(const Looking *k, const Entry *next)
+{
+    if (k->effort >= k->limits.effort || k->out->judged >= k->limits.judged + k->limits.top)
+        return true;
+    return k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k));
 }
 
 static void judge_best(Looking *k)
 {
-    double best = DBL_MAX;
+    Leaders best = {.ns = NEWN(k->arena, double, k->limits.top), .most = k->limits.top};
     for (uint32_t i = 0; i < k->nconfig; i++)
-        if (k->config[i].bound < best && staging_guess(&k->units, k->config[i].config) < best)
+        if (k->config[i].bound < limit_of(&best) && staging_guess(&k->units, k->config[i].config) < limit_of(&best))
             add_config(k, k->config[i].config, &best);
-    for (Entry *e; (e = next_entry(k)) && k->effort < k->limits.effort && k->out->judged < k->limits.judged + k->limits.top;) {
-        if (k->out->nbest >= k->limits.top && (e->c.bytes > 0 || e->c.ns > TRUST * best_ns(k)))
-            break;
-        if (k->out->nbest > 0 && e->c.bytes > 0)
-            break;
+    for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
         Verdict v = judge(k, &e->c);
         if (v.legal)
             learn(k, e, &v);
