@@ -352,11 +352,25 @@ static double good_step(Solver *s)
     return step;
 }
 
+/* Ways among the best states alone: of a width that leads to any. */
+static void solve_narrow(Arena *a, Solver *s)
+{
+    for (uint32_t width = s->goal.width; s->out->nway == 0 && width <= MOST_WIDTH; width *= 4) {
+        Front good = run(s, DBL_MAX, width);
+        collect(a, s, &good);
+    }
+    s->out->cut_short = true;
+}
+
 void ways_solve(Arena *a, Solver *s)
 {
-    bool cut_short = s->out->cut_short, narrow = s->goal.width > 0;
+    if (s->goal.width > 0) {
+        solve_narrow(a, s);
+        return;
+    }
+    bool cut_short = s->out->cut_short;
     double step = s->goal.slack > 0 ? good_step(s) : DBL_MAX;
-    s->out->cut_short = cut_short || narrow;
-    Front all = run(s, step < DBL_MAX ? step * s->goal.slack : DBL_MAX, narrow ? s->goal.width : UINT32_MAX);
+    s->out->cut_short = cut_short;
+    Front all = run(s, step < DBL_MAX ? step * s->goal.slack : DBL_MAX, UINT32_MAX);
     collect(a, s, &all);
 }

@@ -62,7 +62,8 @@ Pieces pieces_read(Arena *a, const Chain *c)
             continue;
         end = o + 1;
     }
-    if (p.n)
-        p.piece[p.n - 1].nop = forward - p.piece[p.n - 1].first.i;
+    if (p.n == 0)                                        /* nothing depends on an input: all is one piece */
+        PUSH(a, p.piece, p.n, ((Piece){.path = ""}));
+    p.piece[p.n - 1].nop = forward - p.piece[p.n - 1].first.i;
     return p;
 }

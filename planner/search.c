@@ -1,7 +1,6 @@
 /* Search: see search.h. */
 #include "planner/search.h"
 
-#include <assert.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@ typedef struct Family { const Unit *unit; uint32_t option, stages; double rate, 
 typedef struct Entry {
     Candidate c;
     Candidate judged;                 /* as it was when it was judged last, where `tries` > 0 */
-    uint32_t  family, version, tries;
+    uint32_t  family, version, tries; /* family: of a space searched to the end, its place in order */
     bool      done;
 } Entry;
 
@@ -184,7 +183,7 @@ static bool add_candidate(void *ctx, const Candidate *c)
 {
     Looking *k = ctx;
     uint32_t stages = (uint32_t)c->config->mesh->size[AXIS_pp];
-    Entry e = {.c = *c};
+    Entry e = {.c = *c, .family = k->nentry};
     e.c.begin = NEWN(k->arena, uint32_t, stages + 1);
     e.c.again = NEWN(k->arena, uint32_t, stages + 1);
     memcpy(e.c.begin, c->begin, (stages + 1) * sizeof *c->begin);
@@ -196,7 +195,7 @@ static bool add_candidate(void *ctx, const Candidate *c)
 static int by_candidate_bound(const void *x, const void *y)
 {
     const Entry *a = x, *b = y;
-    return (a->c.bound > b->c.bound) - (a->c.bound < b->c.bound);
+    return a->c.bound != b->c.bound ? (a->c.bound > b->c.bound) - (a->c.bound < b->c.bound) : (a->family > b->family) - (a->family < b->family);
 }
 
 /* Judges whatever may be faster than the best so far; equal times leave the first of them. */
@@ -209,9 +208,8 @@ static void judge_all(Looking *k)
             (void)staging_each(&g, k->limits.exhaustive, add_candidate, k);
         }
     }
-    for (uint32_t i = 0; i < k->nentry; i++)
-        k->entry[i].family = i;
-    qsort(k->entry, k->nentry, sizeof *k->entry, by_candidate_bound);
+    if (k->nentry > 0)
+        qsort(k->entry, k->nentry, sizeof *k->entry, by_candidate_bound);
     uint32_t i = 0;
     for (; i < k->nentry; i++) {
         double worst = k->out->nbest == k->limits.top ? (double)k->out->best[k->out->nbest - 1].ns : DBL_MAX;
@@ -221,7 +219,8 @@ static void judge_all(Looking *k)
     }
     k->out->estimated = k->nentry;
     k->out->layouts = k->nentry;
-    k->out->proven = true;
+    k->out->proven = !k->space.micro_left_out;
+    k->out->cut = "numbers of micro-batches up to 4,096";
     k->out->bound = best_ns(k);
 }
 
@@ -350,20 +349,11 @@ static void judge_best(Looking *k)
 
 /* ---- both ---- */
 
-static bool open_units(Looking *k, const Decisions *d)
-{
-    k->units = units_open(k->arena, k->ds, k->q, d);
-    return k->units.pieces.n > 0;
-}
-
 Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, SearchLimits limits, Search *out, Plan **leanest)
 {
     Looking k = {.arena = a, .ds = ds, .q = q, .limits = limits, .out = out};
     *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
-    if (!open_units(&k, d)) {
-        diag_error(ds, NOWHERE, "model '%s' computes nothing from its inputs, so there is nothing to plan", q->graph->name);
-        return ERR_REJECT;
-    }
+    k.units = units_open(a, ds, q, d);
     TRY(space_read(a, ds, q, d, k.units.pieces.n, &k.space));
     units_take_cuts(&k.units, k.space.mesh, k.space.nmesh);
     bound_configs(&k);
@@ -378,6 +368,9 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
     if (k.leanest)
         return OK;
     *ds = k.refusal ? *k.refusal : *k.units.said;        /* of the first candidate, or of the units */
-    assert(ds->errors > 0 && "something was in the way");
+    if (ds->errors == 0) {
+        Diag *e = diag_error(ds, d->mesh_rule[AXIS_tp] ? d->mesh_rule[AXIS_tp]->at : NOWHERE, "no axis of an op of model '%s' can be split by 'tp'", q->graph->name);
+        diag_help(ds, e, "choose sizes of the mesh with 'tp = 1', or a 'tp' that divides an axis");
+    }
     return ERR_REJECT;
 }

@@ -157,7 +157,7 @@ static void add_sizes(Walk *w, const int64_t size[MESH_AXES])
     Decisions *d = NEW(w->arena, Decisions);
     Diags *said = w->told ? diags_new(w->ds->sources) : w->ds;
     w->told = true;
-    if (rules_on_mesh(w->arena, said, w->q, w->base, size, d) != OK || !suits_cuts(w, said, size, d))
+    if (rules_on_mesh(w->arena, said, w->q, w->base, size, d) != OK || batch_check(said, w->q, d) != OK || !suits_cuts(w, said, size, d))
         return;
     w->d = d;
     add_mesh(w, size, usual, first);

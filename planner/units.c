@@ -102,9 +102,10 @@ typedef struct Asking {
     bool       overlaps;              /* communication may run beside computing */
 } Asking;
 
-static bool is_cut(const Rule *r)
+/* Rules about stages and their copies, of which a unit has none. */
+static bool is_of_stages(const Rule *r)
 {
-    return r->kind == RULE_STAGE_BEFORE || r->kind == RULE_STAGE_AFTER || r->kind == RULE_STAGE_EVERY;
+    return r->kind == RULE_STAGE_BEFORE || r->kind == RULE_STAGE_AFTER || r->kind == RULE_STAGE_EVERY || r->kind == RULE_SHARD;
 }
 
 /* All stages as one. */
@@ -113,7 +114,7 @@ static Plan local_plan(Arena *a, const UnitKey *k, const Mesh *m, uint32_t stage
     const Decisions *d = m->d;
     Plan p = {.arena = a, .mesh = {1, 1, k->cp, 1, k->tp}, .microbatches = k->micro, .schedule = d->schedule, .bucket = d->bucket};
     for (uint32_t i = 0; i < d->nrule; i++)
-        if (!is_cut(&d->rule[i]))
+        if (!is_of_stages(&d->rule[i]))
             PUSH(a, p.rule, p.nrule, d->rule[i]);
     uint32_t ranks = d->ndevices / (uint32_t)m->size[AXIS_pp];
     memcpy(p.outer, d->outer, sizeof p.outer);
@@ -499,10 +500,9 @@ static void find_given_least(Asking *as)
 {
     UnitTable *t = as->t;
     Layout given;
-    Diags *said = diags_new(as->t->sources);
     Least *op = NEWN(as->arena, Least, t->nop + 1);
     read_choices(as);
-    if (layout_read(as->arena, said, t->q->graph, &as->plan, &given) != OK) {
+    if (layout_read(as->arena, t->said, t->q->graph, &as->plan, &given) != OK) {
         as->u->legal = false;
         return;
     }

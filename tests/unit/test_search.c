@@ -98,7 +98,7 @@ static void draw_instance(Instance *in, uint64_t seed)
     in->class = ONE_OF(r, 3, 5, 10);
     in->devices = ONE_OF(r, 1, 2, 2, 4, 4, 8);
     in->nodes = in->devices > 2 ? ONE_OF(r, 1, 1, 2) : 1;
-    in->memory = ONE_OF(r, 4000, 16000, 40000, 1000000);
+    in->memory = ONE_OF(r, 16000, 30000, 60000, 1000000);
     for (int i = 0; i < OPENS; i++)
         in->open[i] = draw(r, 5) < 3;
     if (in->hidden == 16 || in->devices > 2)
@@ -135,7 +135,6 @@ static Status ask(Instance *in, PlanUse use, const char *text, uint32_t top, Sea
 static void try_layout(Instance *in, const char *rules)
 {
     Search none;
-    if (getenv("DBG")) fprintf(stderr, "%s\n", rules);
     if (++in->plans > in->most || ask(in, USE_ESTIMATE, rules, 1, &none) != OK)
         return;
     Case *c = &in->c;
@@ -250,7 +249,7 @@ static void each_micro(Walk *w)
         size_t n = w->n;
         if (w->in->batch / w->dp % m)
             continue;
-        w->micro = m;
+        w->micro = w->in->open[OPEN_micro] ? m : strstr(w->in->given, "microbatches = 2") ? 2 : 1;
         if (w->in->open[OPEN_micro])
             say(w, "microbatches = %lld; ", (long long)m);
         each_setting(w);
@@ -305,20 +304,125 @@ static void enumerate(Instance *in)
         }
 }
 
-int main(void)
+/* ---- tests ---- */
+
+/* Draws that have more plans are left out. */
+static bool draw_small(Instance *in, uint64_t seed, uint64_t most)
 {
+    draw_instance(in, seed);
+    in->most = most;
+    enumerate(in);
+    if (in->plans <= most)
+        return true;
+    close_case(&in->c);
+    return false;
+}
+
+static void describe(const Instance *in, uint64_t seed)
+{
+    print_message("seed %llu: batch %lld, rounds %lld, hidden %lld, ffn %lld, class %lld, %lld %s devices in %lld nodes, %lld B; %s\n", (unsigned long long)seed,
+                  (long long)in->batch, (long long)in->rounds, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->devices,
+                  in->cuda ? "cuda" : "cpu", (long long)in->nodes, (long long)in->memory, in->given);
+}
+
+/* What the instances and the plans found for them were, counted. */
+typedef struct Coverage { uint64_t plans, fit, pp, dp, tp, micro, gpipe, shard, again, cuts, order, unfit; } Coverage;
+
+static void count_plan(Coverage *n, const Plan *p)
+{
+    n->pp += p->mesh[AXIS_pp] > 1;
+    n->dp += p->mesh[AXIS_dp] > 1;
+    n->tp += p->mesh[AXIS_tp] > 1;
+    n->micro += p->microbatches > 1;
+    n->gpipe += strcmp(p->schedule, "gpipe") == 0;
+    for (uint32_t i = 0; i < p->nrule; i++) {
+        n->shard += p->rule[i].kind == RULE_SHARD;
+        n->again += p->rule[i].kind == RULE_RECOMPUTE;
+    }
+    for (uint32_t i = 0; i + 1 < p->ndevices; i++)
+        if (p->devices[i] > p->devices[i + 1]) {
+            n->order++;
+            return;
+        }
+}
+
+static void check_instance(Instance *in, uint64_t seed, Coverage *n)
+{
+    Search found;
+    Status s = ask(in, USE_PLAN, in->given, 1, &found);
+    n->plans += in->plans;
+    n->fit += in->fit;
+    n->unfit += in->fit == 0;
+    if ((s == OK) != (in->fit > 0) || (s == OK && found.best[0].ns != in->best) || (s == OK && !found.proven)) {
+        describe(in, seed);
+        fail_msg("search: %s, %lld ns, %s; %llu of %llu plans fit, the fastest %lld ns", s == OK ? "found" : "refused", s == OK ? (long long)found.best[0].ns : 0,
+                 found.proven ? "proven" : found.cut, (unsigned long long)in->fit, (unsigned long long)in->plans, (long long)in->best);
+    }
+    if (s == OK)
+        count_plan(n, found.best[0].plan);
+}
+
+/* CHECK_ALL: others, and larger ones. */
+static void is_the_best_of_all(void **unused)
+{
+    (void)unused;
+    bool all = getenv("CHECK_ALL") != NULL;
+    uint64_t seed = all ? 1000000 : 0, most = all ? 20000 : 100;
+    Coverage n = {0};
     Instance in;
-    for (uint64_t seed = 0; seed < 100; seed++) {
-        draw_instance(&in, seed);
-        if (getenv("DBG")) fprintf(stderr, "B=%lld L=%lld H=%lld F=%lld C=%lld dev=%lld nodes=%lld cuda=%d mem=%lld adamw=%d\n", (long long)in.batch, (long long)in.rounds, (long long)in.hidden, (long long)in.ffn, (long long)in.class, (long long)in.devices, (long long)in.nodes, in.cuda, (long long)in.memory, in.adamw);
-        enumerate(&in);
-        if (getenv("DBG")) fprintf(stderr, "GIVEN %s\n", in.given);
-        Search found;
-        Status s = ask(&in, USE_PLAN, in.given, 1, &found);
-        printf("%llu: %s plans %llu fit %llu best %lld; search %d: %lld judged %llu of %.0f proven %d\n", (unsigned long long)seed, in.given, (unsigned long long)in.plans,
-               (unsigned long long)in.fit, (long long)in.best, s, found.nbest ? (long long)found.best[0].ns : -1, (unsigned long long)found.judged, found.layouts, found.proven);
-        if (getenv("SHOW") && found.nbest) plan_print(stdout, found.best[0].plan, in.c.l.graph);
+    for (int i = 0; i < 300; seed++) {
+        if (!draw_small(&in, seed, most))
+            continue;
+        check_instance(&in, seed, &n);
+        close_case(&in.c);
+        i++;
+    }
+    print_message("# %llu plans, %llu fit; of the best: pp %llu, dp %llu, tp %llu, micro-batches %llu, gpipe %llu, sharded %llu, recomputed %llu, another order %llu; nothing fits %llu\n",
+                  (unsigned long long)n.plans, (unsigned long long)n.fit, (unsigned long long)n.pp, (unsigned long long)n.dp, (unsigned long long)n.tp,
+                  (unsigned long long)n.micro, (unsigned long long)n.gpipe, (unsigned long long)n.shard, (unsigned long long)n.again, (unsigned long long)n.order,
+                  (unsigned long long)n.unfit);
+    assert_true(n.pp && n.dp && n.tp && n.micro && n.gpipe && n.shard && n.again && n.order && n.unfit);
+    assert_true(all || n.plans <= 200000);
+}
+
+/* A better machine never has a slower best plan: more memory, bandwidth of memory, peak, links. */
+static int64_t best_of(Instance *in)
+{
+    Search found;
+    return ask(in, USE_PLAN, in->given, 1, &found) == OK ? found.best[0].ns : INT64_MAX;
+}
+
+static void more_never_hurts(void **unused)
+{
+    (void)unused;
+    Instance in;
+    for (uint64_t seed = 5000, i = 0; i < 40; seed++) {
+        if (!draw_small(&in, seed, 60))
+            continue;
+        i++;
+        Device *d = device_of(&in.c);
+        int64_t before = best_of(&in);
+        for (int what = 0; what < 4; what++) {
+            Device was = *d;
+            Level level = in.c.l.cluster->level[0];
+            d->memory *= what == 0 ? 4 : 1;
+            d->bandwidth *= what == 1 ? 2 : 1;
+            d->peak[DT_f32] *= what == 2 ? 2 : 1;
+            in.c.l.cluster->level[0].link *= what == 3 ? 2 : 1;
+            int64_t after = best_of(&in);
+            *d = was;
+            in.c.l.cluster->level[0] = level;
+            if (after > before) {
+                describe(&in, seed);
+                fail_msg("with more of %d the best plan takes %lld ns, before %lld", what, (long long)after, (long long)before);
+            }
+        }
         close_case(&in.c);
     }
-    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_best_of_all), cmocka_unit_test(more_never_hurts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
