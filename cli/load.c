@@ -328,7 +328,9 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
         graph_differentiate(l->graph);
     PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .profile = l->profile, .use = use,
                            .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
-    Status s = planner_search(l->ir, l->ds, &request, top, plan, programs, found);
+    SearchLimits limits = search_limits;
+    limits.top = top;
+    Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
     flush(l);
     return s;
 }

@@ -222,11 +222,9 @@ static Status complete(Arena *a, Diags *ds, const PlanRequest *r, Plan *p, Progr
     return OK;
 }
 
-static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, uint32_t top, Plan **plan, Programs *out, Search *found)
+static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, SearchLimits limits, Plan **plan, Programs *out, Search *found)
 {
-    SearchLimits limits = search_limits;
     Plan *leanest;
-    limits.top = top;
     TRY(search(a, ds, r, d, limits, found, &leanest));
     *plan = found->nbest ? found->best[0].plan : leanest;
     TRY(complete(a, ds, r, *plan, out));
@@ -236,7 +234,7 @@ static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const D
     return OK;
 }
 
-Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, uint32_t top, Plan **plan, Programs *out, Search *found)
+Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, SearchLimits limits, Plan **plan, Programs *out, Search *found)
 {
     Decisions d;
     *found = (Search){0};
@@ -244,7 +242,7 @@ Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, uint32_t top, P
     TRY(check_peaks(ds, r, &d));
     if (!d.searched)
         TRY(batch_check(ds, r, &d));
-    TRY(d.searched ? choose_searched(a, ds, r, &d, top, plan, out, found) : choose_microbatches(a, ds, r, &d, plan, out));
+    TRY(d.searched ? choose_searched(a, ds, r, &d, limits, plan, out, found) : choose_microbatches(a, ds, r, &d, plan, out));
     rules_warn(ds, r, *plan);
     return OK;
 }
@@ -252,5 +250,5 @@ Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, uint32_t top, P
 Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Programs *out)
 {
     Search found;
-    return planner_search(a, ds, r, 1, plan, out, &found);
+    return planner_search(a, ds, r, search_limits, plan, out, &found);
 }

@@ -34,11 +34,6 @@ typedef struct Programs {
  * diagnostic with the reason, the rank, the bytes and what would help. */
 Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Programs *out);
 
-/* The same, with what was looked at on the way and up to `top` plans (search.h); a plan whose rules
- * leave nothing open is not searched for, and *found says of nothing. */
-struct Search;
-Status planner_search(Arena *, Diags *, const PlanRequest *, uint32_t top, Plan **plan, Programs *out, struct Search *found);
-
 /* A diagnostic when the device has no peak in the dtype the model computes in. */
 Status check_peak(Diags *, const Graph *, const Cluster *, const Device *);
 

@@ -32,6 +32,10 @@ typedef struct SearchLimits {
 
 extern const SearchLimits search_limits;             /* the usual ones */
 
+/* planner_choose() with what was looked at on the way, and up to limits.top plans.  A plan whose
+ * rules leave nothing open is not searched for: *found is then empty. */
+Status planner_search(Arena *, Diags *, const PlanRequest *, SearchLimits, Plan **plan, Programs *out, Search *found);
+
 /* ERR_REJECT with a diagnostic where no candidate is legal.  Where none fits, nbest is 0 and *leanest
  * the judged plan that needs least. */
 Status search(Arena *, Diags *, const PlanRequest *, const Decisions *, SearchLimits, Search *out, Plan **leanest);

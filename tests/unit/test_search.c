@@ -117,7 +117,7 @@ static void draw_instance(Instance *in, uint64_t seed)
 
 /* ---- one layout ---- */
 
-static Status ask(Instance *in, PlanUse use, const char *text, uint32_t top, Search *found)
+static Status ask(Instance *in, PlanUse use, const char *text, SearchLimits limits, Search *found)
 {
     Case *c = &in->c;
     Units units;
@@ -129,13 +129,13 @@ static Status ask(Instance *in, PlanUse use, const char *text, uint32_t top, Sea
     if (elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, &rules) != OK)
         return ERR_REJECT;
     PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = &in->profile, .use = use};
-    return planner_search(c->l.ir, c->ds, &q, top, &c->plan, &c->programs, found);
+    return planner_search(c->l.ir, c->ds, &q, limits, &c->plan, &c->programs, found);
 }
 
 static void try_layout(Instance *in, const char *rules)
 {
     Search none;
-    if (++in->plans > in->most || ask(in, USE_ESTIMATE, rules, 1, &none) != OK)
+    if (++in->plans > in->most || ask(in, USE_ESTIMATE, rules, search_limits, &none) != OK)
         return;
     Case *c = &in->c;
     Arena *a = arena_new("layout");
@@ -326,7 +326,7 @@ static void describe(const Instance *in, uint64_t seed)
 }
 
 /* What the instances and the plans found for them were, counted. */
-typedef struct Coverage { uint64_t plans, fit, pp, dp, tp, micro, gpipe, shard, again, cuts, order, unfit; } Coverage;
+typedef struct Coverage { uint64_t plans, fit, pp, dp, tp, micro, gpipe, shard, again, cuts, order, unfit, missed; } Coverage;
 
 static void count_plan(Coverage *n, const Plan *p)
 {
@@ -346,10 +346,26 @@ static void count_plan(Coverage *n, const Plan *p)
         }
 }
 
+/* The same in the way of large spaces: what it finds is no better, and its bound no worse, than the best. */
+static void check_large(Instance *in, uint64_t seed, Coverage *n)
+{
+    SearchLimits limits = search_limits;
+    Search found;
+    limits.exhaustive = 0;
+    if (ask(in, USE_PLAN, in->given, limits, &found) != OK) {
+        n->missed += in->fit > 0;                        /* what fits may be missed there */
+        return;
+    }
+    if (in->fit == 0 || found.best[0].ns < in->best || found.bound > (double)in->best) {
+        describe(in, seed);
+        fail_msg("%lld ns found, bound %.0f, the best %lld", (long long)found.best[0].ns, found.bound, (long long)in->best);
+    }
+}
+
 static void check_instance(Instance *in, uint64_t seed, Coverage *n)
 {
     Search found;
-    Status s = ask(in, USE_PLAN, in->given, 1, &found);
+    Status s = ask(in, USE_PLAN, in->given, search_limits, &found);
     n->plans += in->plans;
     n->fit += in->fit;
     n->unfit += in->fit == 0;
@@ -360,6 +376,7 @@ static void check_instance(Instance *in, uint64_t seed, Coverage *n)
     }
     if (s == OK)
         count_plan(n, found.best[0].plan);
+    check_large(in, seed, n);
 }
 
 /* CHECK_ALL: others, and larger ones. */
@@ -377,10 +394,10 @@ static void is_the_best_of_all(void **unused)
         close_case(&in.c);
         i++;
     }
-    print_message("# %llu plans, %llu fit; of the best: pp %llu, dp %llu, tp %llu, micro-batches %llu, gpipe %llu, sharded %llu, recomputed %llu, another order %llu; nothing fits %llu\n",
+    print_message("# %llu plans, %llu fit; of the best: pp %llu, dp %llu, tp %llu, micro-batches %llu, gpipe %llu, sharded %llu, recomputed %llu, another order %llu; nothing fits %llu; missed %llu\n",
                   (unsigned long long)n.plans, (unsigned long long)n.fit, (unsigned long long)n.pp, (unsigned long long)n.dp, (unsigned long long)n.tp,
                   (unsigned long long)n.micro, (unsigned long long)n.gpipe, (unsigned long long)n.shard, (unsigned long long)n.again, (unsigned long long)n.order,
-                  (unsigned long long)n.unfit);
+                  (unsigned long long)n.unfit, (unsigned long long)n.missed);
     assert_true(n.pp && n.dp && n.tp && n.micro && n.gpipe && n.shard && n.again && n.order && n.unfit);
     assert_true(all || n.plans <= 200000);
 }
@@ -389,7 +406,7 @@ static void is_the_best_of_all(void **unused)
 static int64_t best_of(Instance *in)
 {
     Search found;
-    return ask(in, USE_PLAN, in->given, 1, &found) == OK ? found.best[0].ns : INT64_MAX;
+    return ask(in, USE_PLAN, in->given, search_limits, &found) == OK ? found.best[0].ns : INT64_MAX;
 }
 
 static void more_never_hurts(void **unused)
