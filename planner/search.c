@@ -18,6 +18,8 @@ const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, 
 static const double TRUST = 1.05;
 /* Judgements of one configuration: after each that did not fit, more is recomputed. */
 enum { RETRIES = 4 };
+/* Where nothing is found that fits, so many times as much is looked at. */
+enum { PATIENCE = 8 };
 
 /* Candidates that are estimated alike: of one unit, split alike, in as many stages. */
 typedef struct Family { const Unit *unit; uint32_t option, stages; double rate, more_bytes; uint32_t version; } Family;
@@ -325,7 +327,8 @@ static void learn(Looking *k, Entry *e, const Verdict *v)
 /* Whether what is left is not worth a judgement. */
 static bool is_enough(const Looking *k, const Entry *next)
 {
-    if (k->effort >= k->limits.effort || k->out->judged >= k->limits.judged + k->limits.top)
+    uint64_t times = k->out->nbest > 0 ? 1 : PATIENCE;
+    if (k->effort >= times * k->limits.effort || k->out->judged >= times * (k->limits.judged + k->limits.top))
         return true;
     return k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k));
 }
