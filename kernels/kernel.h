@@ -57,7 +57,7 @@ const char *isa_name(Isa);
  * when the CPU backend cannot run it (say so by name). */
 Kernel kernel_of(const Instr *, const Program *, Isa);
 /* The fast form for operands that are all f32, or all f64, or bf16 and perhaps f32 among
- * them (scalars may be f64); without one, the plain form. */
+ * them (scalars may be f64); without one, the plain form.  NULL: no form computes in this type. */
 Kernel kernel_find(OpKind, DType, Isa);
 /* The plain form; NULL: the op is not executed by a kernel. */
 Kernel kernel_ref(OpKind);

@@ -22,8 +22,16 @@ Kernel kernel_ref(OpKind op)
     return plain[op];
 }
 
+/* Plain forms read these, too, and no others. */
+static bool computes_in(DType t)
+{
+    return t == DT_f64 || t == DT_f32 || t == DT_bf16;
+}
+
 Kernel kernel_find(OpKind op, DType type, Isa isa)
 {
+    if (!computes_in(type))
+        return NULL;
     for (size_t i = 0; isa != ISA_REF && i < sizeof fast / sizeof *fast; i++)
         if (fast[i].op == op && fast[i].type == type)
             return fast[i].kernel[isa - ISA_V2];
@@ -42,7 +50,7 @@ static void see(Types *s, const Tensor *t)
     s->f64 |= t->dtype == DT_f64;
     s->f32 |= t->dtype == DT_f32;
     s->bf16 |= t->dtype == DT_bf16;
-    s->other |= t->dtype != DT_f64 && t->dtype != DT_f32 && t->dtype != DT_bf16;
+    s->other |= !computes_in(t->dtype);
 }
 
 static Types types_of(const Instr *in, const Program *p)

@@ -6,6 +6,9 @@
 #   script/NAME    tests/NAME.sh, tests/run/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
 #   golden/FILE    a case below tests/golden, once per build (see one.sh)
 #
+# A script with a line '# alone: WHY' has the machine to itself: it runs after all others,
+# and such scripts run one after the other.
+#
 # UPDATE=1 rewrites the .expect files instead of comparing with them.
 # TESTS is the folder the tests are in; only the runner's own test sets it.
 set -u
@@ -49,8 +52,15 @@ RESULTS=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX")
 trap 'rm -rf "$RESULTS"' EXIT
 : >"$RESULTS/verdicts"
 
-{ scripts; units; goldens; } | sed 's| |/|' | grep -F -- "${1:-}" |
-    xargs -r -d '\n' -P "$(nproc)" -n 1 "$TOP/tests/one.sh"
+# The tests of a list, so many at a time.
+run_tests() { xargs -r -d '\n' -P "$1" -n 1 "$TOP/tests/one.sh"; }
+
+is_alone() { [ "${1%%/*}" = script ] && grep -q '^# alone: ' "$TESTS/${1#script/}"; }
+
+{ scripts; units; goldens; } | sed 's| |/|' | grep -F -- "${1:-}" | while IFS= read -r t; do
+    if is_alone "$t"; then echo "$t" >>"$RESULTS/alone"; else echo "$t"; fi
+done | run_tests "$(nproc)"
+[ ! -f "$RESULTS/alone" ] || run_tests 1 <"$RESULTS/alone"
 
 count() { grep -c "^$1\$" "$RESULTS/verdicts"; }
 passed=$(count ok) failed=$(count FAIL) skipped=$(count skip)

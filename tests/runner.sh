@@ -19,6 +19,11 @@ printf 'echo "ok one"\nexit 4\n' >crash.sh
 printf 'echo "ok one"\nset -e\nfalse\necho "ok two"\n' >dies.sh
 printf 'echo "ok one"\nexit\necho "ok two"\n' >leaves.sh
 
+# They tell when they begin and end; two of them are to be alone.
+for name in beside1 beside2 alone1 alone2; do
+    printf '# %s: a reason\necho "begin %s" >>"%s/times"; sleep 0.3; echo "end %s" >>"%s/times"\n' "${name%?}" $name "$PWD" $name "$PWD" >$name.sh
+done
+
 # expect NAME PATTERN: the line must stand in the report.
 expect() {
     if grep -qxE -- "$2" "$TMP/report"; then echo "ok $1"; else cat "$TMP/report"; echo "not ok $1"; fi
@@ -38,7 +43,14 @@ expect "a line 'not ok' fails" 'FAIL script/lines: two'
 expect "a crash after 'ok' fails" 'FAIL script/crash'
 expect "a script that dies in the middle fails" 'FAIL script/dies'
 expect "one that leaves in the middle fails, whatever its status" 'FAIL script/leaves'
-expect "the closing line adds up" '7 passed, 11 failed, 1 skipped'
+expect "the closing line adds up" '11 passed, 11 failed, 1 skipped'
+
+if [ "$(wc -l <times)" = 8 ] && [ "$(tail -n 4 times)" = $'begin alone1\nend alone1\nbegin alone2\nend alone2' ]; then
+    echo "ok one that is to be alone runs alone, after the others"
+else
+    cat times
+    echo "not ok one that is to be alone runs alone, after the others"
+fi
 
 TESTS=$PWD UPDATE=1 "$TOP/tests/run.sh" golden/ >/dev/null
 TESTS=$PWD "$TOP/tests/run.sh" golden/ >"$TMP/report"

@@ -2,6 +2,7 @@
 # What planning costs grows with the model, not with its square.  Four times the
 # layers take about four times as long; something quadratic takes up to sixteen.
 # Machines are noisy: the least of several runs counts, one after the other.
+# alone: neighbours take caches and share cores, which processor time shows, too
 cd "$TMP" || exit 2
 
 few=100 many=400 limit=8

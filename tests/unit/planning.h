@@ -63,7 +63,7 @@ static inline void close_case(Case *c)
 
 static inline Status try_these(Case *c, const Rules *rules)
 {
-    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = ""};
+    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = c->l.profile};
     Status s = planner_choose(c->l.ir, c->ds, &q, &c->plan, &c->programs);
     c->p = s == OK ? c->programs.rank[0] : NULL;
     return s;
@@ -80,18 +80,14 @@ static inline Status try_plan(Case *c, int64_t microbatches)
 /* Rules as the language has them. */
 static inline Status try_rules(Case *c, const char *fmt, ...)
 {
-    char text[500];
     va_list ap;
-    int n = snprintf(text, sizeof text, "plan { ");
     va_start(ap, fmt);
-    n += vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+    const char *kept = arena_printf(c->l.input, "plan { %s }", arena_vprintf(c->l.input, fmt, ap));
     va_end(ap);
-    snprintf(text + n, sizeof text - (size_t)n, " }");
     c->ds = diags_new(c->l.sources);
     Units units;
     Rules *rules;
     IncludePath none = {0};
-    const char *kept = arena_strdup(c->l.input, text);
     assert_int_equal(parse_text(c->ds, "<rules>", kept, strlen(kept), none, &units), OK);
     Status s = elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, &rules);
     return s == OK ? try_these(c, rules) : s;

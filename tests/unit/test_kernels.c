@@ -319,6 +319,8 @@ static void kernels_are_found(void **state)
     assert_true(kernel_find(OP_linear, DT_f32, ISA_V3) != kernel_find(OP_linear, DT_f64, ISA_V3));
     assert_true(kernel_find(OP_conv2d, DT_f64, ISA_V3) == kernel_ref(OP_conv2d));
     assert_null(kernel_find(OP_merge, DT_f32, ISA_V3));
+    for (DType t = 0; t < DTYPES; t++)
+        assert_true(!kernel_find(OP_contract, t, ISA_V3) == (t != DT_f64 && t != DT_f32 && t != DT_bf16));
 }
 
 int main(void)

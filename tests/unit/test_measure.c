@@ -33,6 +33,27 @@ static void test_ops(void **state)
     }
 }
 
+/* Peaks are measured of every type that has a kernel for products: a bench runs it. */
+static void test_types(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (DType t = 0; t < DTYPES; t++) {
+        if (!kernel_find(OP_contract, t, isa_best()))
+            continue;
+        Arena *a = arena_new("bench");
+        Bench *b = bench_new(a, t, 1);
+        bench_add(b, OP_contract, "x[m, k], w[k, n] -> [m, n]", (Extent[]){{"m", 3}, {"k", 5}, {"n", 7}, {0}});
+        assert_int_equal(bench_open(b, isa_best()), OK);
+        rounds_run(b->probe, 1, 0.001, 0);
+        assert_true(b->probe[0].seconds > 0);
+        bench_close(b);
+        arena_free(a);
+        n++;
+    }
+    assert_int_equal(n, 3);
+}
+
 static double work_of(OpKind op, const char *signature, const Extent *extent)
 {
     Arena *a = arena_new("bench");
@@ -281,7 +302,7 @@ static void test_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
         cmocka_unit_test(test_copying), cmocka_unit_test(test_text),
     };
