@@ -25,6 +25,10 @@ typedef struct Loaded {
 Status load_model(Loaded *, const Args *);
 /* Differentiate and choose a plan. */
 Status load_plan(Loaded *, PlanUse, Plan **, Programs *);
+/* What load_plan() asked for: to be asked again with other rules. */
+PlanRequest load_request(Loaded *, PlanUse);
+/* Rules in a text that an option gave, for the model that is loaded. */
+Status load_text(Loaded *, const char *option, const char *text, Rules **out);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
 /* The program of one rank of the plan, lowered unless it is among those given; with a

@@ -104,16 +104,6 @@ static const Program *fullest(const Programs *p)
     return p->rank[p->fullest];
 }
 
-/* Whether what does not shrink with the micro-batch is too much by itself. */
-static bool states_exceed(const Program *p)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].cls <= CLASS_moments)
-            bytes += p->buffer[i].bytes * p->buffer[i].slots;
-    return bytes > p->memory - p->reserve;
-}
-
 /* ---- parts of the batch ---- */
 
 /* Ways a mesh axis splits the batch: dp and ep do by themselves, others where rules say so. */
@@ -178,10 +168,7 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Plan *plan, co
                          device->name, (long long)p->microbatches, p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, program_excess(p)), where);
     diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, program_map_bytes(p)),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), bytes_by_class(ds->arena, p));
-    if (!d->microbatches.any && p->microbatches < samples_of_part(r, d) && !states_exceed(p))
-        diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
-    else
-        diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, bytes_needed(p)));
+    diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, bytes_needed(p)));
     return ERR_REJECT;
 }
 
@@ -338,6 +325,7 @@ static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const 
             return OK;
         }
     }
+    complete(best, a);
     return nothing_fits(ds, r, best->plan, fullest(&best->programs), d);
 }
 
@@ -394,6 +382,7 @@ static Status check_peaks(Diags *ds, const PlanRequest *r, const Decisions *d)
 Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Programs *out)
 {
     Decisions d;
+    *plan = NULL;
     TRY(rules_decide(a, ds, r, &d));
     TRY(check_peaks(ds, r, &d));
     TRY(check_batch(ds, r, &d));

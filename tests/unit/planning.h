@@ -80,7 +80,7 @@ static inline Status try_plan(Case *c, int64_t microbatches)
 /* Rules as the language has them. */
 static inline Status try_rules(Case *c, const char *fmt, ...)
 {
-    char text[500];
+    char text[4000];
     va_list ap;
     int n = snprintf(text, sizeof text, "plan { ");
     va_start(ap, fmt);
