@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/show.h"
 
-enum { NEXT_SHOWN = 3, FIXES_SHOWN = 3 };
+enum { NEXT_SHOWN = 3 };
 
 /* ---- the plan ---- */
 
@@ -57,16 +57,15 @@ static void show_said(Report *r, Table *t, Diags *said)
         table_line(r, t, "", arena_strndup(r->arena, s, strcspn(s, "\n")));
 }
 
-static void show_fixes(Report *r, Table *t, const Weigher *w, const Plan *plan)
+static void show_fixes(Report *r, Table *t, const Weigher *w, const Plan *plan, const Figures *f)
 {
-    Change fix[FIXES_SHOWN];
-    int64_t needed;
-    uint32_t n = remedies(w, plan, 1, fix, &needed);
-    if (n > 0)
-        answer(r, t, "smallest fix", "fix", arena_printf(r->arena, "%s: %s", fix[0].text, fit_text(r->arena, &fix[0].weighed.figures)));
-    else
-        answer(r, t, "smallest fix", "fix", needed == INT64_MAX ? "a device with more memory" : arena_printf(r->arena,
-               "none of those tried is enough; with them all a device needs %s", text_bytes(r->arena, needed)));
+    Change fix, nearest;
+    if (remedies(w, plan, f->map + f->reserve, 1, &fix, &nearest) > 0)
+        answer(r, t, "smallest fix", "fix", arena_printf(r->arena, "%s: %s", fix.text, fit_text(r->arena, &fix.weighed.figures)));
+    else if (nearest.weighed.legal)
+        answer(r, t, "nearest", "nearest", arena_printf(r->arena, "nothing that was tried fits; '%s' comes nearest, with it a device with %s bytes would do",
+               nearest.text, text_count(r->arena, change_needs(&nearest))));
+    answer(r, t, "or", "memory", arena_printf(r->arena, "a device with at least %s bytes of memory", text_count(r->arena, f->map + f->reserve)));
 }
 
 static void show_too_big(Report *r, Table *t, const Weigher *w, const Plan *plan, const Figures *f)
@@ -76,7 +75,7 @@ static void show_too_big(Report *r, Table *t, const Weigher *w, const Plan *plan
     answer(r, t, "too much", "too_much", arena_printf(a, "%s on rank %u: %s needed, %s usable", text_bytes(a, figures_excess(f)), f->rank, text_bytes(a, f->map),
            text_bytes(a, f->memory - f->reserve)));
     answer(r, t, "peak", "peak_at", arena_printf(a, "%s live at instruction %u, %s of '%s'", text_bytes(a, f->peak.bytes), f->peak.instr, f->peak.op, f->peak.path));
-    show_fixes(r, t, w, plan);
+    show_fixes(r, t, w, plan, f);
 }
 
 static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighed *asked)

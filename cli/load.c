@@ -341,13 +341,13 @@ PlanRequest load_request(Loaded *l, PlanUse use)
 }
 
 /* Where a plan does not fit, what would make it. */
-static void add_relaxations(Loaded *l, const PlanRequest *q, const Plan *plan)
+static void add_relaxations(Loaded *l, const PlanRequest *q, const Plan *plan, const Program *fullest)
 {
     Weigher w = {l->ir, l->sources, q};
     Diag *d = l->ds->first;
     while (d->severity != SEV_ERROR)
         d = d->next;
-    relax(&w, plan, l->ds, d);
+    relax(&w, plan, program_map_bytes(fullest) + fullest->reserve, l->ds, d);
 }
 
 Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
@@ -363,7 +363,7 @@ Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
     PlanRequest request = load_request(l, use);
     Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
     if (s != OK && *plan && use != USE_RUN)
-        add_relaxations(l, &request, *plan);
+        add_relaxations(l, &request, *plan, programs->rank[programs->fullest]);
     flush(l);
     return s;
 }

@@ -322,50 +322,56 @@ static bool was_tried(const Weigher *w, const Change *c)
     return c->decision == DECIDE_micro && !gives_setting(w->request->rules, "microbatches");
 }
 
-static bool try_change(const Weigher *w, Change *c, int64_t *needed)
+int64_t change_needs(const Change *c)
 {
-    c->weighed = weigh(w, c->rules, c->use);
-    const Figures *f = &c->weighed.figures;
-    if (c->weighed.legal && f->map + f->reserve < *needed)
-        *needed = f->map + f->reserve;
-    return weighed_fits(&c->weighed);
+    return c->weighed.figures.map + c->weighed.figures.reserve;
 }
 
-/* All that costs no devices, and then tp: "more micro-batches; shard optimizer by dp; .." */
-static uint32_t together(const Weigher *w, const Plan *p, Change *out, int64_t *needed)
+/* Whether it fits; else it may be the nearest so far. */
+static bool try_change(const Weigher *w, Change *c, int64_t needed, Change *nearest)
+{
+    c->weighed = weigh(w, c->rules, c->use);
+    if (weighed_fits(&c->weighed))
+        return true;
+    if (c->weighed.legal && change_needs(c) < (nearest->weighed.legal ? change_needs(nearest) : needed))
+        *nearest = *c;
+    return false;
+}
+
+/* What may be done without other devices, and tp k times as large; false: nothing. */
+static bool all_together(const Weigher *w, const Plan *p, int64_t k, Change *out)
 {
     Arena *a = w->arena;
     const Graph *g = w->request->graph;
-    for (int64_t k = 1; k <= p->mesh[AXIS_dp]; k++) {
-        if (p->mesh[AXIS_dp] % k)
-            continue;
-        Rules *given = recomputing(a, g, RECOMPUTE_FULL);
-        if (p->mesh[AXIS_dp] / k > 1 && has_moments(g) && !p->server)
-            PUSH(a, given->rule, given->nrule, pin_shard(AXIS_dp));
-        Rules *mesh = larger_axis(a, p, AXIS_tp, k);
-        const char *text = arena_printf(a, "%s%s", pins_text(a, given), k > 1 ? arena_printf(a, "; mesh tp = %lld, dp = %lld",
-                                        (long long)(p->mesh[AXIS_tp] * k), (long long)(p->mesh[AXIS_dp] / k)) : "");
-        for (uint32_t i = 0; i < mesh->nrule; i++)
-            PUSH(a, given->rule, given->nrule, mesh->rule[i]);
-        Changes x = no_changes(w, p);
-        add(&x, DECIDE_data, text, given);
-        if (try_change(w, &x.change[0], needed)) {
-            *out = x.change[0];
-            return 1;
-        }
-    }
-    return 0;
+    Rules *given = recomputing(a, g, RECOMPUTE_FULL), *mesh = larger_axis(a, p, AXIS_tp, k);
+    if (p->mesh[AXIS_dp] / k > 1 && has_moments(g) && !p->server)
+        PUSH(a, given->rule, given->nrule, pin_shard(AXIS_dp));
+    const char *text = pins_text(a, given);
+    if (k > 1)
+        text = arena_printf(a, "%s%smesh tp = %lld, dp = %lld", text, *text ? "; " : "", (long long)(p->mesh[AXIS_tp] * k), (long long)(p->mesh[AXIS_dp] / k));
+    for (uint32_t i = 0; i < mesh->nrule; i++)
+        PUSH(a, given->rule, given->nrule, mesh->rule[i]);
+    Changes x = no_changes(w, p);
+    add(&x, DECIDE_data, text, given);
+    *out = x.change[0];
+    return *text;
 }
 
-uint32_t remedies(const Weigher *w, const Plan *p, uint32_t most, Change *out, int64_t *needed)
+uint32_t remedies(const Weigher *w, const Plan *p, int64_t needed, uint32_t most, Change *out, Change *nearest)
 {
     Change *all;
     uint32_t n = changes_of(w, p, &all), found = 0;
-    *needed = INT64_MAX;
+    int64_t dp = p->mesh[AXIS_dp];
+    *nearest = (Change){0};
     for (uint32_t i = 0; i < n && found < most; i++) {
         bool again = found > 0 && out[found - 1].decision == all[i].decision;
-        if (!again && !was_tried(w, &all[i]) && try_change(w, &all[i], needed))
+        if (!again && !was_tried(w, &all[i]) && try_change(w, &all[i], needed, nearest))
             out[found++] = all[i];
     }
-    return found > 0 ? found : together(w, p, out, needed);
+    for (int64_t k = 1; k <= dp && found == 0; k++) {
+        Change c;
+        if (dp % k == 0 && all_together(w, p, k, &c) && try_change(w, &c, needed, nearest))
+            out[found++] = c;
+    }
+    return found;
 }

@@ -24,14 +24,16 @@ uint32_t neighbours(const Weigher *, const Plan *, Change **out);
 Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use, const char **assumed);
 
 /* Changes with which a plan that does not fit does, the smallest first, at most `most`;
- * when none alone is enough, the fewest of them together that are.  `needed`: the least bytes of a
- * device's memory that any of them needs. */
-uint32_t remedies(const Weigher *, const Plan *, uint32_t most, Change *out, int64_t *needed);
+ * when none alone is enough, the fewest of them together that are.  *nearest: of those that do not fit, what needs
+ * the least; not legal: nothing needs less than the plan does. */
+uint32_t remedies(const Weigher *, const Plan *, int64_t needed, uint32_t most, Change *out, Change *nearest);
+/* Bytes of memory with which a device would do. */
+int64_t  change_needs(const Change *);
 /* "61.0 GB of 76.0 GB, 12.3 ms a step" */
 const char *fit_text(Arena *, const Figures *);
 
-/* Notes at an error that says that a plan does not fit: which of the user's rules stands in the way,
- * and which changes make it fit. */
-void relax(const Weigher *, const Plan *, Diags *, Diag *error);
+/* Notes at an error that says that a plan, which needs so many bytes, does not fit: which of the user's
+ * rules stands in the way, and which changes make it fit. */
+void relax(const Weigher *, const Plan *, int64_t needed, Diags *, Diag *error);
 
 #endif

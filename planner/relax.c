@@ -41,15 +41,14 @@ static void drop_rules(const Weigher *w, Diags *ds, Diag *error)
     }
 }
 
-void relax(const Weigher *w, const Plan *p, Diags *ds, Diag *error)
+void relax(const Weigher *w, const Plan *p, int64_t needed, Diags *ds, Diag *error)
 {
-    Change change[MOST_CHANGES];
-    int64_t needed;
+    Change change[MOST_CHANGES], nearest;
     drop_rules(w, ds, error);
-    uint32_t n = remedies(w, p, MOST_CHANGES, change, &needed);
+    uint32_t n = remedies(w, p, needed, MOST_CHANGES, change, &nearest);
     for (uint32_t i = 0; i < n; i++)
         diag_note(ds, error, NOWHERE, "with '%s' it fits: %s", change[i].text, fit_text(w->arena, &change[i].weighed.figures));
-    if (n == 0 && needed < INT64_MAX)
-        diag_note(ds, error, NOWHERE, "more micro-batches, sharded moments, recomputation and larger mesh axes, where they are possible, are not enough: "
-                  "the least of them needs a device with %s", text_bytes(w->arena, needed));
+    if (n == 0 && nearest.weighed.legal)
+        diag_note(ds, error, NOWHERE, "nothing that was tried fits; '%s' comes nearest, with it a device with %s bytes would do", nearest.text,
+                  text_count(w->arena, change_needs(&nearest)));
 }

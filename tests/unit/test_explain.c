@@ -263,19 +263,26 @@ static void given_rules_replace_the_plans(void **unused)
 /* The first plan at this memory fits or does not; what is said to make it fit does. */
 static int check_remedies(Judge *j, const char *rules, int64_t memory)
 {
-    Change fix[8];
-    int64_t needed;
+    Change fix[8], nearest;
     device_of(&j->c)->memory = memory;
     if (try_rules(&j->c, "%s", rules) == OK)
         return 0;
     const Plan *plan = j->c.plan;
     assert_non_null(plan);
     assert_true(program_excess(fullest(j)) > 0);
-    uint32_t n = remedies(&j->w, plan, 8, fix, &needed);
+    int64_t needed = program_map_bytes(fullest(j)) + fullest(j)->reserve;
+    uint32_t n = remedies(&j->w, plan, needed, 8, fix, &nearest);
     for (uint32_t k = 0; k < n; k++) {
         assert_true(weighed_fits(&fix[k].weighed));
         plan_as(j, fix[k].weighed.layout);
         check_figures(j, &fix[k].weighed.figures);
+    }
+    if (n == 0 && nearest.weighed.legal) {
+        assert_true(change_needs(&nearest) < needed);
+        device_of(&j->c)->memory = change_needs(&nearest);
+        plan_as(j, nearest.weighed.layout);
+        device_of(&j->c)->memory--;
+        assert_int_equal(try_rules(&j->c, "%s", nearest.weighed.layout), ERR_REJECT);
     }
     return n > 0 ? 1 : 2;
 }
