@@ -154,6 +154,7 @@ Status explain(Loaded *l, const Args *args)
         why_not(l, &w, plan, &programs, given, args_value(args, OPT_why_not), r);
     else
         explain_plan(l, &w, plan, &programs, r);
+    report_leave_out_empty(r);
     report_print(r, stdout, args_value(args, OPT_json) != NULL);
     return OK;
 }

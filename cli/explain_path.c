@@ -361,7 +361,6 @@ static void show_asked(const Asked *x, const Simulation *sim)
     show_conversions(x->r, x->layout, &only);
     show_instrs(x, sim);
     show_buffers(x);
-    report_leave_out_empty(x->r);
 }
 
 Status explain_path(Loaded *l, const Plan *plan, const Programs *programs, const char *path, Report *r)
