@@ -219,7 +219,7 @@ static void neighbours_are_other_layouts(void **unused)
 
 /* ---- rules in place of the plan's ---- */
 
-static const char *changed(Judge *j, const char *given, PlanUse *use)
+static Rules *rules_changed(Judge *j, const char *given, PlanUse *use)
 {
     const char *text = arena_printf(j->c.l.input, "plan { %s }", given), *assumed;
     Units units;
@@ -227,7 +227,12 @@ static const char *changed(Judge *j, const char *given, PlanUse *use)
     IncludePath nowhere = {0};
     assert_int_equal(parse_text(j->c.ds, "<rules>", text, strlen(text), nowhere, &units), OK);
     assert_int_equal(elaborate_rules(j->c.ds, &units, j->c.l.graph, j->c.l.ir, &rules), OK);
-    return pins_text(j->c.a, changed_by(&j->w, j->c.plan, rules, use, &assumed));
+    return changed_by(&j->w, j->c.plan, rules, use, &assumed);
+}
+
+static const char *changed(Judge *j, const char *given, PlanUse *use)
+{
+    return pins_text(j->c.a, rules_changed(j, given, use));
 }
 
 static void given_rules_replace_the_plans(void **unused)
@@ -255,6 +260,24 @@ static void given_rules_replace_the_plans(void **unused)
     s = changed(&j, "mesh tp = 2", &use);
     assert_int_equal(use, USE_PLAN);                 /* what tp splits is chosen */
     assert_non_null(strstr(changed(&j, "mesh cp = 2", &use), "split seq by cp"));
+    close_case(&j.c);
+}
+
+/* What rules may not say, an explanation does not weigh: four heads on eight ranks. */
+static void changed_layouts_are_legal(void **unused)
+{
+    (void)unused;
+    PlanUse use;
+    Judge j;
+    open_judge(&j);
+    plan_as(&j, layouts[2]);
+    Weighed w = weigh(&j.w, rules_changed(&j, "mesh tp = 8", &use), USE_ESTIMATE);
+    assert_false(w.legal);
+    assert_non_null(strstr(w.refused, "cannot split 'heads' (4)"));
+    w = weigh(&j.w, rules_changed(&j, "mesh tp = 4", &use), USE_ESTIMATE);
+    assert_true(w.legal);
+    w = weigh(&j.w, rules_changed(&j, "mesh dp = 3", &use), USE_ESTIMATE);
+    assert_non_null(strstr(w.refused, "3 places"));
     close_case(&j.c);
 }
 
@@ -313,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_peak_is_the_live_peak),
         cmocka_unit_test(neighbours_are_other_layouts),
         cmocka_unit_test(given_rules_replace_the_plans),
+        cmocka_unit_test(changed_layouts_are_legal),
         cmocka_unit_test(remedies_make_it_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
