@@ -10,10 +10,17 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "planner/changes.h"
 
 #ifndef PPLAN_DATADIR
 #define PPLAN_DATADIR "/usr/local/share/pplan"
 #endif
+
+static void flush(Loaded *l)
+{
+    if (!l->errors_only || l->ds->errors > 0)
+        diags_flush(l->ds, stderr);
+}
 
 /* ---- where bundled models are ---- */
 
@@ -212,16 +219,22 @@ static Status add_rules(Loaded *l, const Units *units)
     return OK;
 }
 
+/* Rules as an option gives them, parsed. */
+static Status parse_rules(Loaded *l, const char *option, const char *given, Units *out)
+{
+    const char *text = arena_printf(l->input, "plan { %s }", given);
+    TRY(parse_text(l->ds, arena_printf(l->input, "<--%s>", option), text, strlen(text), l->includes, out));
+    return diags_status(l->ds);
+}
+
 /* Parsed before the model is elaborated: a `set` among the rules is an override. */
 static Status parse_with(Loaded *l, const Args *args)
 {
     for (uint32_t i = 0; i < args->noption; i++) {
         if (args->option[i].id != OPT_with)
             continue;
-        const char *text = arena_printf(l->input, "plan { %s }", args->option[i].value);
         Units units;
-        TRY(parse_text(l->ds, "<--with>", text, strlen(text), l->includes, &units));
-        TRY(diags_status(l->ds));
+        TRY(parse_rules(l, "with", args->option[i].value, &units));
         plan_sets(l->ds, &units, &l->define, &l->ndefine);
         PUSH(l->input, l->with, l->nwith, units);
     }
@@ -234,6 +247,21 @@ static Status load_rules(Loaded *l)
     for (uint32_t i = 0; i < l->nwith; i++)
         TRY(add_rules(l, &l->with[i]));
     return OK;
+}
+
+Status load_text(Loaded *l, const char *option, const char *text, Rules **out)
+{
+    Units units;
+    Status s = parse_rules(l, option, text, &units);
+    if (s == OK)
+        s = elaborate_rules(l->ds, &units, l->graph, l->ir, out);
+    for (uint32_t i = 0; s == OK && i < (*out)->nrule; i++)
+        if ((*out)->rule[i].kind == RULE_SET || (*out)->rule[i].soft)
+            diag_error(l->ds, (*out)->rule[i].at, "--%s asks about a layout: %s", option,
+                       (*out)->rule[i].soft ? "'prefer' pins none" : "'set' changes the model, give it with -D");
+    s = s == OK ? diags_status(l->ds) : s;
+    flush(l);
+    return s;
 }
 
 /* Whether -c names the cluster that a plan is for: also its text, where the file has it. */
@@ -292,14 +320,8 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
     TRY(load_rules(l));
     TRY(check_cluster(l, args));
-    bool times = args->command == COMMAND_plan || args->command == COMMAND_estimate || args->command == COMMAND_dump;
+    bool times = CMD_TIMES >> args->command & 1;
     return times || (args->command == COMMAND_run && access(usual_profile(l), R_OK) == 0) ? load_profile(l, args) : OK;
-}
-
-static void flush(Loaded *l)
-{
-    if (!l->errors_only || l->ds->errors > 0)
-        diags_flush(l->ds, stderr);
 }
 
 Status load_model(Loaded *l, const Args *args)
@@ -310,6 +332,22 @@ Status load_model(Loaded *l, const Args *args)
     Status s = load_parts(l, args);
     flush(l);
     return s;
+}
+
+PlanRequest load_request(Loaded *l, PlanUse use)
+{
+    return (PlanRequest){.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .profile = l->profile, .use = use,
+                         .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
+}
+
+/* Where a plan does not fit, what would make it. */
+static void add_relaxations(Loaded *l, const PlanRequest *q, const Plan *plan, const Program *fullest)
+{
+    Weigher w = {l->ir, l->sources, q};
+    Diag *d = l->ds->first;
+    while (d->severity != SEV_ERROR)
+        d = d->next;
+    relax(&w, plan, program_map_bytes(fullest) + fullest->reserve, l->ds, d);
 }
 
 static Status no_cluster(void)
@@ -326,11 +364,12 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
     graph_complete(l->graph);
     if (has_value(l->graph->loss))
         graph_differentiate(l->graph);
-    PlanRequest request = {.graph = l->graph, .cluster = l->cluster, .rules = l->rules, .profile = l->profile, .use = use,
-                           .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
+    PlanRequest request = load_request(l, use);
     SearchLimits limits = search_limits;
     limits.top = top;
     Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
+    if (s != OK && *plan && use != USE_RUN)
+        add_relaxations(l, &request, *plan, programs->rank[programs->fullest]);
     flush(l);
     return s;
 }

@@ -27,6 +27,10 @@ Status load_model(Loaded *, const Args *);
 Status load_plan(Loaded *, PlanUse, Plan **, Programs *);
 /* The same, with what was searched, and up to `top` plans. */
 Status load_search(Loaded *, PlanUse, uint32_t top, Plan **, Programs *, Search *found);
+/* What load_plan() asked for: to be asked again with other rules. */
+PlanRequest load_request(Loaded *, PlanUse);
+/* Rules in a text that an option gave, for the model that is loaded. */
+Status load_text(Loaded *, const char *option, const char *text, Rules **out);
 /* The files that were read. */
 void   load_uses(const Loaded *, FileUses *);
 /* The program of one rank of the plan, lowered unless it is among those given; with a

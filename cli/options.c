@@ -141,6 +141,15 @@ static Status check_options(ProgramName p, const Args *out)
     return OK;
 }
 
+/* Words that a command takes beside its options: "MODEL [PATH]" are two. */
+static uint32_t most_words(CommandId c)
+{
+    uint32_t n = 0;
+    for (const char *s = command_rows[c].positionals; *s; s++)
+        n += *s != ' ' && (s[1] == ' ' || !s[1]);
+    return n;
+}
+
 /* Two words where one file is expected: the first may be a command, misspelt. */
 static Status too_many(ProgramName p, const Args *out, uint32_t most)
 {
@@ -154,6 +163,8 @@ static Status too_many(ProgramName p, const Args *out, uint32_t most)
         return usage(p, "unknown command '%s'; did you mean '%s'?", first, near);
     if (most == 0)
         return usage(p, "'%s' takes no file, but '%s' was given", command_word(out->command), first);
+    if (most > 1)
+        return usage(p, "'%s' takes a file and a path; '%s' is one too many", command_word(out->command), out->positional[most]);
     return usage(p, "'%s' takes one file; '%s' is one too many", command_word(out->command), out->positional[1]);
 }
 
@@ -183,11 +194,11 @@ Status args_read(Arena *a, ProgramName p, int argc, char **argv, Args *out)
     if (out->command == COMMANDS)
         out->command = p == PPLAN ? COMMAND_plan : COMMAND_run;
     TRY(check_options(p, out));
-    bool wants = command_rows[out->command].positionals[0] != 0;
-    if (wants && out->npositional == 0)
+    uint32_t most = most_words(out->command);
+    if (most > 0 && out->npositional == 0)
         return usage(p, "'%s' needs a file: %s", command_word(out->command), command_rows[out->command].positionals);
-    if (out->npositional > (wants ? 1u : 0u))
-        return too_many(p, out, wants ? 1 : 0);
+    if (out->npositional > most)
+        return too_many(p, out, most);
     return OK;
 }
 
@@ -232,7 +243,7 @@ static void help_commands(ProgramName p, FILE *f)
 {
     for (CommandId c = 0; c < COMMANDS; c++)
         if (command_rows[c].program == p && command_rows[c].help[0] != '!')
-            fprintf(f, "  %s %-*s %-8s %s\n", program_name(p), p == PRUN ? 9 : 6, c == COMMAND_run ? "" : command_rows[c].name,
+            fprintf(f, "  %s %-*s %-12s %s\n", program_name(p), p == PRUN ? 9 : 8, c == COMMAND_run ? "" : command_rows[c].name,
                     command_rows[c].positionals, command_rows[c].help);
 }
 

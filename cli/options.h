@@ -19,6 +19,9 @@ enum {
 #include "cli/options.def"
 };
 
+/* Commands that plan and predict times. */
+#define CMD_TIMES (CMD_plan | CMD_estimate | CMD_explain | CMD_dump)
+
 typedef enum OptionId {
 #define OPTION(id, short_, long_, argument, times, commands, help) OPT_##id,
 #include "cli/options.def"

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/explain.h"
 #include "cli/load.h"
 #include "cli/program.h"
 #include "cli/show.h"
@@ -137,16 +138,6 @@ static void show_legality(Report *r, const Graph *g, const Plan *plan, const Pro
     table_fact(r, t, "legal", CELL_NUMBER(1));
 }
 
-/* What bounds the stage that computes longest. */
-static void show_busiest(Report *r, const Plan *plan, const Programs *programs, const Simulation *sim)
-{
-    uint32_t busiest = 0;
-    for (uint32_t i = 1; i < sim->nstage; i++)
-        if (sim->stage[i].bubble < sim->stage[busiest].bubble)
-            busiest = i;
-    show_bounds(r, programs->rank[busiest * (plan->ndevices / sim->nstage)], sim, busiest);
-}
-
 static Status do_estimate(Loaded *l, const Args *args)
 {
     Plan *plan;
@@ -159,13 +150,12 @@ static Status do_estimate(Loaded *l, const Args *args)
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
     show_legality(r, l->graph, plan, &programs);
     show_ranks(r, l->cluster, plan, &programs);
-    show_times(r, &sim);
-    if (has_value(l->graph->loss))
-        show_busiest(r, plan, &programs, &sim);
+    show_times(r, &sim, UINT32_MAX);
+    show_busiest(r, l->graph, plan, &programs, &sim);
     if (plan->ndevices > 1) {
         if (layout.grid.n > 0)
             show_splits(r, &layout);
-        show_op_splits(r, &layout);
+        show_op_splits(r, &layout, NULL);
     }
     return finish(r, args);
 }
@@ -253,10 +243,10 @@ static Status dump_layout(Loaded *l, const Args *args, const Plan *plan)
     Layout layout;
     TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
     Report *r = report_new(l->ir);
-    show_values(r, &layout);
-    show_conversions(r, &layout);
+    show_values(r, &layout, NULL);
+    show_conversions(r, &layout, NULL);
     if (layout.nstages > 1)
-        show_crossings(r, &layout);
+        show_crossings(r, &layout, UINT32_MAX);
     return finish(r, args);
 }
 
@@ -325,6 +315,7 @@ static Status do_model_command(const Args *args)
           : args->command == COMMAND_graph    ? do_graph(&l, args)
           : args->command == COMMAND_dump     ? do_dump(&l, args)
           : args->command == COMMAND_estimate ? do_estimate(&l, args)
+          : args->command == COMMAND_explain  ? explain(&l, args)
                                               : do_plan(&l, args);
     diags_flush(l.ds, stderr);
     load_free(&l);

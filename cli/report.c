@@ -46,6 +46,12 @@ void table_fact(const Report *r, Table *t, const char *key, Cell value)
     PUSH(r->arena, t->fact, t->nfact, f);
 }
 
+void report_leave_out_empty(Report *r)
+{
+    for (uint32_t i = 0; i < r->ntable; i++)
+        r->table[i]->brief = true;
+}
+
 /* ---- folding ---- */
 
 /* "[12]" at s: its number, and where it ends; false when there is none. */
@@ -154,6 +160,11 @@ void table_fold(const Report *r, Table *t)
 
 /* ---- printing ---- */
 
+static const char *signed_text(Arena *a, double number, const char *size)
+{
+    return number == 0 ? size : arena_printf(a, "%s%s", number < 0 ? "-" : "+", size);
+}
+
 static const char *cell_text(Arena *a, const Cell *c, Show show)
 {
     if (c->text)
@@ -165,6 +176,9 @@ static const char *cell_text(Arena *a, const Cell *c, Show show)
     case SHOW_NS:     return text_ns(a, (int64_t)c->number);
     case SHOW_RATIO:  return arena_printf(a, "%.2f", c->number);
     case SHOW_OFFSET: return arena_printf(a, "%lld", (long long)c->number);
+    case SHOW_PART:   return arena_printf(a, "%.1f %%", c->number * 100);
+    case SHOW_MORE_BYTES: return signed_text(a, c->number, text_bytes(a, (int64_t)(c->number < 0 ? -c->number : c->number)));
+    case SHOW_MORE_NS:    return signed_text(a, c->number, text_ns(a, (int64_t)(c->number < 0 ? -c->number : c->number)));
     case SHOW_TEXT:   break;
     }
     return "";
@@ -237,14 +251,16 @@ static json_t *table_json(const Table *t)
 
 void report_print(const Report *r, FILE *f, bool json)
 {
-    if (!json) {
-        for (uint32_t i = 0; i < r->ntable; i++) {
-            if (i)
-                fputc('\n', f);
-            print_table(r, r->table[i], f);
-        }
-        return;
+    bool some = false;
+    for (uint32_t i = 0; i < r->ntable && !json; i++) {
+        if (r->table[i]->brief && r->table[i]->ncell == 0)
+            continue;
+        fputs(some ? "\n" : "", f);
+        some = true;
+        print_table(r, r->table[i], f);
     }
+    if (!json)
+        return;
     json_t *all = json_object();
     for (uint32_t i = 0; i < r->ntable; i++)
         json_object_set_new(all, r->table[i]->key, table_json(r->table[i]));

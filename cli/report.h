@@ -6,7 +6,11 @@
 
 #include "base/arena.h"
 
-typedef enum Show { SHOW_TEXT, SHOW_COUNT, SHOW_BYTES, SHOW_FLOPS, SHOW_NS, SHOW_RATIO, SHOW_OFFSET } Show;
+typedef enum Show {
+    SHOW_TEXT, SHOW_COUNT, SHOW_BYTES, SHOW_FLOPS, SHOW_NS, SHOW_RATIO, SHOW_OFFSET,
+    SHOW_PART,                        /* of a whole: "41.2 %" */
+    SHOW_MORE_BYTES, SHOW_MORE_NS     /* differences, with their sign */
+} Show;
 
 typedef struct Column { const char *key, *head; Show show; } Column;      /* key: the JSON name */
 typedef struct Cell { const char *text; double number; } Cell;
@@ -20,6 +24,7 @@ typedef struct Table {
     const Column *column; uint32_t ncolumn;
     Cell         *cell;   uint32_t ncell;            /* row by row */
     Fact         *fact;   uint32_t nfact;            /* when there are any, JSON is these and not the rows */
+    bool          brief;                             /* text does without it when it has no rows */
 } Table;
 
 typedef struct Report {
@@ -40,6 +45,8 @@ void    table_row(const Report *, Table *, const Cell *);
 void    table_fold(const Report *, Table *);
 /* A figure of a table whose rows are sentences for people. */
 void    table_fact(const Report *, Table *, const char *key, Cell);
+/* Text does without those of the tables so far that have no rows. */
+void    report_leave_out_empty(Report *);
 /* Print all tables; JSON is one object with a list of objects per table, or one object of its facts. */
 void    report_print(const Report *, FILE *, bool json);
 

@@ -99,30 +99,71 @@ static double ridge_point(const Device *d, DType compute)
     return d->bandwidth > 0 ? d->peak[compute] / d->bandwidth : 0;
 }
 
+/* An op at the full rates of a device. */
+typedef struct Roofline { double flops, bytes, intensity, part, seconds; bool friendly; const char *bound; } Roofline;
+
+/* Friendly to MFU: its FLOPs count, and the peak is what bounds it.  Views take no time. */
+static Roofline roofline(const Graph *g, OpId o, const Device *d)
+{
+    const Op *op = op_of(g, o);
+    Roofline r = {.flops = op_flops(g, o), .bytes = op_bytes(g, o), .bound = ""};
+    r.intensity = r.bytes > 0 ? r.flops / r.bytes : 0;
+    if (!d || op_info[op->kind].flags & OPF_VIEW)
+        return r;
+    double peak = d->peak[g->precision.compute], compute = r.flops / peak, memory = d->bandwidth > 0 ? r.bytes / d->bandwidth : 0;
+    r.seconds = compute > memory ? compute : memory;
+    r.part = r.seconds > 0 ? compute / r.seconds : 0;
+    r.bound = r.intensity >= ridge_point(d, g->precision.compute) ? "compute" : "memory";
+    r.friendly = op_computes(op->kind) && r.bound[0] == 'c';
+    return r;
+}
+
+/* What the forward pass has of friendly ops. */
+static void show_ridge(Report *r, const Graph *g, const Device *d)
+{
+    double ridge = ridge_point(d, g->precision.compute), flops = 0, seconds = 0, friendly_flops = 0, friendly_seconds = 0;
+    int64_t n = 0, friendly = 0;
+    for (uint32_t i = 0; i < g->nop; i++) {
+        Roofline x = roofline(g, (OpId){i}, d);
+        if (g->op[i].phase != PHASE_FORWARD)
+            continue;
+        n++;
+        friendly += x.friendly;
+        flops += x.flops;
+        seconds += x.seconds;
+        friendly_flops += x.friendly ? x.flops : 0;
+        friendly_seconds += x.friendly ? x.seconds : 0;
+    }
+    Table *t = report_lines(r, "ridge");
+    table_line(r, t, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute", ridge, d->name,
+               dtype_name(g->precision.compute)));
+    table_line(r, t, "friendly to MFU", arena_printf(r->arena, "%lld of %lld ops, with %.1f %% of the FLOPs and %.1f %% of the forward pass at full rates",
+               (long long)friendly, (long long)n, flops > 0 ? friendly_flops * 100 / flops : 0, seconds > 0 ? friendly_seconds * 100 / seconds : 0));
+    table_fact(r, t, "device", CELL_TEXT(d->name));
+    table_fact(r, t, "flops_per_byte", CELL_NUMBER(ridge));
+    table_fact(r, t, "friendly_ops", CELL_NUMBER(friendly));
+    table_fact(r, t, "friendly_flops", CELL_NUMBER(flops > 0 ? friendly_flops / flops : 0));
+    table_fact(r, t, "friendly_time", CELL_NUMBER(seconds > 0 ? friendly_seconds / seconds : 0));
+}
+
 void show_ops(Report *r, const Graph *g, const Cluster *cl)
 {
     static const Column columns[] = {{"path", "op", SHOW_TEXT},      {"kind", "kind", SHOW_TEXT},
                                      {"shape", "result", SHOW_TEXT}, {"flops", "FLOPs", SHOW_FLOPS},
                                      {"bytes", "bytes", SHOW_BYTES}, {"intensity", "FLOPs/B", SHOW_RATIO},
-                                     {"bound", "bound by", SHOW_TEXT}};
-    double ridge = cl ? ridge_point(&cl->device[0], g->precision.compute) : 0;
-    if (cl) {
-        Table *f = report_lines(r, "ridge");
-        table_line(r, f, "ridge point", arena_printf(r->arena, "%.1f FLOPs a byte on '%s' in %s: below it memory bounds an op, above it compute",
-                                               ridge, cl->device[0].name, dtype_name(g->precision.compute)));
-        table_fact(r, f, "device", CELL_TEXT(cl->device[0].name));
-        table_fact(r, f, "flops_per_byte", CELL_NUMBER(ridge));
-    }
-    Table *t = report_table(r, "ops", columns, cl ? 7 : 6);
+                                     {"bound", "bound by", SHOW_TEXT}, {"peak", "of the peak", SHOW_PART}, {"mfu", "to MFU", SHOW_TEXT}};
+    const Device *d = cl ? &cl->device[0] : NULL;
+    if (d)
+        show_ridge(r, g, d);
+    Table *t = report_table(r, "ops", columns, d ? 9 : 6);
     for (uint32_t i = 0; i < g->nop; i++) {
         const Op *op = &g->op[i];
         if (op->phase != PHASE_FORWARD)
             continue;
-        double flops = op_flops(g, (OpId){i}), bytes = op_bytes(g, (OpId){i});
-        double intensity = bytes > 0 ? flops / bytes : 0;
+        Roofline x = roofline(g, (OpId){i}, d);
         Cell row[] = {CELL_TEXT(op->path), CELL_TEXT(op_info[op->kind].name), CELL_TEXT(shape_text(r->arena, g, op->out[0])),
-                      CELL_NUMBER(flops), CELL_NUMBER(bytes), CELL_NUMBER(intensity),
-                      CELL_TEXT(intensity >= ridge ? "compute" : "memory")};
+                      CELL_NUMBER(x.flops), CELL_NUMBER(x.bytes), CELL_NUMBER(x.intensity), CELL_TEXT(x.bound), CELL_NUMBER(x.part),
+                      CELL_TEXT(x.friendly ? "friendly" : *x.bound ? "unfriendly" : "")};
         table_row(r, t, row);
     }
 }

@@ -172,13 +172,15 @@ static const char *stages_text(Arena *a, const Layout *l, StageSet set)
     return t.s;
 }
 
-void show_crossings(Report *r, const Layout *l)
+void show_crossings(Report *r, const Layout *l, uint32_t stage)
 {
     static const Column columns[] = {{"value", "sent between stages", SHOW_TEXT}, {"placement", "placement", SHOW_TEXT},
                                      {"from", "from", SHOW_COUNT}, {"to", "to", SHOW_COUNT}};
     Table *t = report_table(r, "crossings", columns, 4);
     for (uint32_t i = 0; i < l->ncrossing; i++) {
         const Crossing *c = &l->crossing[i];
+        if (stage != UINT32_MAX && stage != c->from && stage != c->to)
+            continue;
         Cell row[] = {CELL_TEXT(value_of(l->g, c->value)->path), CELL_TEXT(placement_text(r->arena, l, c->value, completed(l, c->value))),
                       CELL_NUMBER(c->from), CELL_NUMBER(c->to)};
         table_row(r, t, row);
@@ -203,7 +205,7 @@ static void op_splits(Arena *a, const Layout *l, OpId o, Words *splits, Words *k
     }
 }
 
-void show_op_splits(Report *r, const Layout *l)
+void show_op_splits(Report *r, const Layout *l, const Only *only)
 {
     static const Column columns[] = {{"path", "op", SHOW_TEXT}, {"kind", "kind", SHOW_TEXT}, {"splits", "split", SHOW_TEXT},
                                      {"result", "result", SHOW_TEXT}, {"known_as", "known as", SHOW_TEXT}, {"stages", "stage", SHOW_TEXT}};
@@ -211,7 +213,7 @@ void show_op_splits(Report *r, const Layout *l)
     for (uint32_t o = 0; o < l->g->nop; o++) {
         const Op *op = &l->g->op[o];
         Words splits = {r->arena, NULL, 0}, known = splits;
-        if (op->phase != PHASE_FORWARD)
+        if (op->phase != PHASE_FORWARD || (only && !only->op[o]))
             continue;
         op_splits(r->arena, l, (OpId){o}, &splits, &known);
         Cell row[] = {CELL_TEXT(op->path), CELL_TEXT(op_info[op->kind].name), CELL_TEXT(joined(&splits)),
@@ -231,12 +233,14 @@ static const char *role_text(ValueRole role)
     return text[role];
 }
 
-void show_values(Report *r, const Layout *l)
+void show_values(Report *r, const Layout *l, const Only *only)
 {
     static const Column columns[] = {{"value", "value", SHOW_TEXT}, {"role", "role", SHOW_TEXT}, {"placement", "placement", SHOW_TEXT}};
     Table *t = report_table(r, "values", columns, 3);
     for (uint32_t v = 0; v < l->g->nvalue; v++) {
         const Value *val = &l->g->value[v];
+        if (only && !only->value[v])
+            continue;
         Cell row[] = {CELL_TEXT(val->path), CELL_TEXT(role_text(val->role)), CELL_TEXT(placement_text(r->arena, l, (ValueId){v}, l->value[v]))};
         table_row(r, t, row);
     }
@@ -305,7 +309,7 @@ static void read_steps(const Layout *l, ValueId v, Placement from, Placement to,
 }
 
 typedef struct Converted { ValueId value; Placement to; } Converted;
-typedef struct Conversions { Report *r; const Layout *l; Table *t; Converted *done; uint32_t ndone; } Conversions;
+typedef struct Conversions { Report *r; const Layout *l; const Only *only; Table *t; Converted *done; uint32_t ndone; } Conversions;
 
 /* A value is converted once to each placement, for all its readers. */
 static void add_conversion(Conversions *c, ValueId v, Placement to, const char *reader)
@@ -316,7 +320,7 @@ static void add_conversion(Conversions *c, ValueId v, Placement to, const char *
     for (uint32_t i = 0; i < c->ndone; i++)
         if (c->done[i].value.i == v.i && placement_equal(&l->grid, c->done[i].to, to))
             return;
-    if (placement_equal(&l->grid, from, to))
+    if (placement_equal(&l->grid, from, to) || (c->only && !c->only->value[v.i]))
         return;
     PUSH(c->r->arena, c->done, c->ndone, ((Converted){v, to}));
     read_steps(l, v, from, to, &by, &why);
@@ -335,11 +339,11 @@ static void convert_gradients(Conversions *c)
     }
 }
 
-void show_conversions(Report *r, const Layout *l)
+void show_conversions(Report *r, const Layout *l, const Only *only)
 {
     static const Column columns[] = {{"value", "conversion of", SHOW_TEXT}, {"from", "from", SHOW_TEXT}, {"to", "to", SHOW_TEXT},
                                      {"by", "by", SHOW_TEXT}, {"because", "because", SHOW_TEXT}, {"reader", "first read by", SHOW_TEXT}};
-    Conversions c = {.r = r, .l = l, .t = report_table(r, "conversions", columns, 6)};
+    Conversions c = {.r = r, .l = l, .only = only, .t = report_table(r, "conversions", columns, 6)};
     for (uint32_t o = 0; o < l->g->nop; o++)
         for (int a = 0; a < l->g->op[o].narg; a++)
             if (has_value(l->g->op[o].arg[a]))

@@ -29,38 +29,27 @@ void show_step(const Report *r, Table *t, const Graph *g, const Profile *profile
 
 /* ---- stages ---- */
 
-enum { STAGE_COLUMNS = 3 + COST_CLASSES + MESH_AXES + 3 };
+enum { STAGE_COLUMNS = TIME_PARTS + 3 };
 
 /* A column of the table of stages, and whether any stage has something there. */
-typedef struct Kept { Column column[STAGE_COLUMNS]; uint32_t from[STAGE_COLUMNS]; uint32_t n; } Kept;
+typedef struct Kept { Column column[STAGE_COLUMNS]; int from[STAGE_COLUMNS]; uint32_t n; } Kept;
 
-static int64_t stage_part(const Simulation *sim, uint32_t stage, uint32_t part)
+/* Heads are short: of exposed communication the mesh axis. */
+static Column part_column(Arena *a, int part)
 {
-    const StageTimes *s = &sim->stage[stage];
-    const int64_t last[] = {s->slowed, s->bubble, s->extra};
-    if (part < COST_CLASSES)
-        return s->by_class[part];
-    return part < COST_CLASSES + MESH_AXES ? s->exposed[part - COST_CLASSES] : last[part - COST_CLASSES - MESH_AXES];
-}
-
-static Column part_column(Arena *a, uint32_t part)
-{
-    static const Column last[] = {{"slowed", "slowed", SHOW_NS}, {"idle", "idle", SHOW_NS}, {"runtime", "runtime", SHOW_NS}};
-    if (part < COST_CLASSES)
-        return (Column){cost_class_key((CostClass)part), cost_class_text((CostClass)part), SHOW_NS};
-    if (part >= COST_CLASSES + MESH_AXES)
-        return last[part - COST_CLASSES - MESH_AXES];
-    const char *axis = mesh_axis_name((MeshAxis)(part - COST_CLASSES));
-    return (Column){arena_printf(a, "exposed_%s", axis), axis, SHOW_NS};
+    static const char *const last[] = {"slowed", "idle", "runtime"};
+    const char *head = part < TIME_EXPOSED ? cost_class_text((CostClass)part)
+                     : part < TIME_SLOWED  ? mesh_axis_name((MeshAxis)(part - TIME_EXPOSED)) : last[part - TIME_SLOWED];
+    return (Column){time_part_key(a, part), head, SHOW_NS};
 }
 
 /* Of the parts those that some stage has. */
 static void keep_columns(Arena *a, const Simulation *sim, Kept *k)
 {
     k->column[k->n++] = (Column){"stage", "time of stage", SHOW_OFFSET};
-    for (uint32_t part = 0; part < COST_CLASSES + MESH_AXES + 3; part++)
+    for (int part = 0; part < TIME_PARTS; part++)
         for (uint32_t s = 0; s < sim->nstage; s++)
-            if (stage_part(sim, s, part) != 0) {
+            if (time_part(&sim->stage[s], part) != 0) {
                 k->from[k->n] = part;
                 k->column[k->n++] = part_column(a, part);
                 break;
@@ -69,15 +58,17 @@ static void keep_columns(Arena *a, const Simulation *sim, Kept *k)
     k->column[k->n++] = (Column){"update", "of it update", SHOW_NS};
 }
 
-void show_times(Report *r, const Simulation *sim)
+void show_times(Report *r, const Simulation *sim, uint32_t only)
 {
     Kept *k = NEW(r->arena, Kept);
     keep_columns(r->arena, sim, k);
     Table *t = report_table(r, "time", k->column, k->n);
     for (uint32_t s = 0; s < sim->nstage; s++) {
+        if (only != UINT32_MAX && only != s)
+            continue;
         Cell row[STAGE_COLUMNS] = {CELL_NUMBER(s)};
         for (uint32_t c = 1; c + 2 < k->n; c++)
-            row[c] = CELL_NUMBER(stage_part(sim, s, k->from[c]));
+            row[c] = CELL_NUMBER(time_part(&sim->stage[s], k->from[c]));
         row[k->n - 2] = CELL_NUMBER(sim->ns);
         row[k->n - 1] = CELL_NUMBER(sim->stage[s].update);
         table_row(r, t, row);
@@ -135,9 +126,17 @@ void show_bounds(Report *r, const Program *p, const Simulation *sim, uint32_t st
     }
 }
 
+/* A pass of a model without a loss has no calls in its program. */
+void show_busiest(Report *r, const Graph *g, const Plan *plan, const Programs *programs, const Simulation *sim)
+{
+    uint32_t busiest = busiest_stage(sim);
+    if (has_value(g->loss))
+        show_bounds(r, programs->rank[busiest * (plan->ndevices / sim->nstage)], sim, busiest);
+}
+
 /* ---- the order of a step ---- */
 
-static const char *proc_text(ProcKind kind)
+const char *proc_text(ProcKind kind)
 {
     static const char *const text[] = {
 #define X(name) #name,

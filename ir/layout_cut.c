@@ -42,6 +42,12 @@ static DimId *query_heads(Arena *a, const Graph *g)
     return heads;
 }
 
+/* Kv heads of which there may be fewer than parts: those that have query heads of another dim. */
+static bool may_be_few(const DimId *heads, DimId d)
+{
+    return !same_dim(heads[d.i], NO_DIM) && !same_dim(heads[d.i], d);
+}
+
 /* ---- the grid ---- */
 
 uint32_t grid_coordinate(const Grid *g, uint32_t rank, uint32_t axis)
@@ -302,7 +308,7 @@ static bool try_want(Wants *w, Want *want, OpId o)
         if (kept)
             continue;
         want->used = true;
-        cut_factor(w, want, o, f, !same_dim(w->heads[op->factor[f].dim.i], NO_DIM));
+        cut_factor(w, want, o, f, may_be_few(w->heads, op->factor[f].dim));
         uint8_t kv = op->kind == OP_attention && op->factor[f].role == 'h' ? factor_of_role(op, 'g') : NO_FACTOR;
         if (kv != NO_FACTOR)
             cut_factor(w, want, o, kv, true);
@@ -417,7 +423,7 @@ uint32_t layout_choices(Arena *a, const Layout *l, OpId o, MeshAxis axis, CutCho
         DimId dim = op->factor[f].dim;
         bool kv = !same_dim(heads[dim.i], NO_DIM);
         CutChoice c = {.name = dim_of(g, kv ? heads[dim.i] : dim)->name};
-        if (same_dim(dim, g->batch) || has_choice(*out, n, c.name) || !op_may_split(g, op, f) || !cut_along(l, op, axis, f, kv, c.cut))
+        if (same_dim(dim, g->batch) || has_choice(*out, n, c.name) || !op_may_split(g, op, f) || !cut_along(l, op, axis, f, may_be_few(heads, dim), c.cut))
             continue;
         uint8_t read = op->kind == OP_attention && op->factor[f].role == 'h' ? factor_of_role(op, 'g') : NO_FACTOR;
         if (read != NO_FACTOR)

@@ -178,6 +178,35 @@ static void put_by(FILE *f, const MeshRef *by)
     fputs(by->n > 1 ? ")" : "", f);
 }
 
+/* "4", "2 * 4", "[1, 2]"; a number of bytes where the setting has one. */
+static void put_choice(FILE *f, const Rule *r)
+{
+    const Choice *c = &r->choice;
+    if (r->outer) {
+        fprintf(f, "%lld * %lld", (long long)r->outer, (long long)r->inner);
+        return;
+    }
+    bool list = c->nvalue != 1 || (r->kind == RULE_SETTING && strcmp(r->name, "devices") == 0);
+    fputs(list ? "[" : "", f);
+    for (uint32_t i = 0; i < c->nvalue; i++) {
+        fputs(i ? ", " : "", f);
+        if (r->kind == RULE_SETTING && strcmp(r->name, "bucket") == 0)
+            quantity_put(f, (double)c->value[i], QUANTITY_BYTES);
+        else
+            fprintf(f, "%lld", (long long)c->value[i]);
+    }
+    fputs(list ? "]" : "", f);
+}
+
+static void put_setting(FILE *f, const Rule *r)
+{
+    fprintf(f, "%s = ", r->name);
+    if (r->text)
+        fprintf(f, "\"%s\"", r->text);
+    else
+        put_choice(f, r);
+}
+
 static void put_rule(FILE *f, const Rule *r)
 {
     static const char *const state[] = {[STATE_OPTIMIZER] = "optimizer", [STATE_GRADIENTS] = "gradients", [STATE_WEIGHTS] = "weights"};
@@ -220,9 +249,29 @@ static void put_rule(FILE *f, const Rule *r)
         fputs("save ", f);
         put_path(f, &r->path);
         break;
+    case RULE_MESH:
+        fprintf(f, "mesh %s = ", mesh_names[r->axis]);
+        put_choice(f, r);
+        break;
+    case RULE_SETTING:
+        put_setting(f, r);
+        break;
     default:
-        assert(false && "a rule that plans do not carry");
+        assert(false && "a rule that plans neither carry nor decide on");
     }
+}
+
+const char *rule_text(Arena *a, const Rule *r)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    assert(f && "no memory for a stream");
+    put_rule(f, r);
+    fclose(f);
+    const char *kept = arena_strndup(a, text, bytes);
+    free(text);
+    return kept;
 }
 
 /* By kind, those of one kind in their order. */

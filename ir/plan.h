@@ -79,6 +79,9 @@ typedef struct Plan {
     const char *why_microbatches;     /* "given", or the reason; printed as a comment */
 } Plan;
 
+/* A rule as the language has it; one that gives a choice of sizes has a list of them. */
+const char *rule_text(Arena *, const Rule *);
+
 /* The whole .plan file: model, devices, cluster, then the rules. */
 void plan_print(FILE *, const Plan *, const Graph *);
 int  plan_check(const Plan *, const Graph *, const Cluster *, FILE *err);

@@ -64,7 +64,7 @@ Status batch_none_divides(Diags *ds, const PlanRequest *r, const Decisions *d)
     const char *some = d->microbatches.nvalue == 1 ? "" : "any of ", *more = d->microbatches.nvalue == 1 ? "" : ", ...";
     Diag *e = diag_error(ds, d->microbatches_at, "cannot cut 'batch' (%lld) into %s%lld%s equal micro-batches%s", (long long)graph_samples(r->graph),
                          some, (long long)m, more, parts > 1 ? arena_printf(ds->arena, " in each of its %lld parts", (long long)parts) : "");
-    if (d->mesh_rule[AXIS_dp] && d->mesh[AXIS_dp] > 1)
+    if (d->mesh_rule[AXIS_dp] && d->mesh[AXIS_dp] > 1 && span_known(d->mesh_rule[AXIS_dp]->at))
         diag_note(ds, e, d->mesh_rule[AXIS_dp]->at, "dp is %lld here", (long long)d->mesh[AXIS_dp]);
     note_batch(ds, e, r->graph);
     if (parts > 1)

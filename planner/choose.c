@@ -20,16 +20,6 @@ static Plan *plan_with(Arena *a, const PlanRequest *r, const Decisions *d, int64
     return p;
 }
 
-/* Whether what does not shrink with the micro-batch is too much by itself. */
-static bool states_exceed(const Program *p)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].cls <= CLASS_moments)
-            bytes += p->buffer[i].bytes * p->buffer[i].slots;
-    return bytes > p->memory - p->reserve;
-}
-
 /* ---- when nothing fits ---- */
 
 /* "weights 2.56 kB, gradients 2.56 kB": a program's buffers by class. */
@@ -60,10 +50,7 @@ static Status nothing_fits(Diags *ds, const PlanRequest *r, const Plan *plan, co
                          device->name, (long long)p->microbatches, p->microbatches == 1 ? "" : "es", text_bytes(ds->arena, program_excess(p)), where);
     diag_note(ds, e, NOWHERE, "%s needed, %s in all less %s reserved; before sharing by lifetime: %s", text_bytes(ds->arena, program_map_bytes(p)),
               text_bytes(ds->arena, p->memory), text_bytes(ds->arena, p->reserve), bytes_by_class(ds->arena, p));
-    if (!d->microbatches.any && p->microbatches < batch_samples(r->graph, d) && !states_exceed(p))
-        diag_help(ds, e, "leave 'microbatches' open, or give a larger number");
-    else
-        diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, bytes_needed(p)));
+    diag_help(ds, e, "a device with at least %s bytes of memory would do", text_count(ds->arena, bytes_needed(p)));
     return ERR_REJECT;
 }
 
@@ -153,6 +140,7 @@ static Status try_microbatches(Arena *a, Diags *ds, const PlanRequest *r, const 
             return OK;
         }
     }
+    try_complete(best, a);
     return nothing_fits(ds, r, best->plan, try_fullest(best), d);
 }
 
@@ -238,6 +226,7 @@ Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, SearchLimits li
 {
     Decisions d;
     *found = (Search){0};
+    *plan = NULL;
     TRY(rules_decide(a, ds, r, &d));
     TRY(check_peaks(ds, r, &d));
     if (!d.searched)

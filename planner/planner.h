@@ -31,7 +31,8 @@ typedef struct Programs {
 } Programs;
 
 /* Choose a plan.  A rule that cannot be met, or a model that fits in no way, is a
- * diagnostic with the reason, the rank, the bytes and what would help. */
+ * diagnostic with the reason, the rank, the bytes and what would help.  Where nothing
+ * fits, *plan and its programs are those that need the least; else *plan is then NULL. */
 Status planner_choose(Arena *, Diags *, const PlanRequest *, Plan **plan, Programs *out);
 
 /* A diagnostic when the device has no peak in the dtype the model computes in. */

@@ -1,6 +1,7 @@
 /* Space: see space.h. */
 #include "planner/space.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/layout.h"
@@ -210,17 +211,35 @@ static void add_configs(Walk *w, const Mesh *m, int64_t micro)
                 PUSH(w->arena, w->space->config, w->space->nconfig, ((Config){m, micro, g == 1, z == 1}));
 }
 
+static int ascending(const void *x, const void *y)
+{
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Numbers of micro-batches to try, ascending: those that are given, or small ones. */
+static uint32_t micro_numbers(const Walk *w, const Choice *c, int64_t samples, int64_t **out)
+{
+    uint32_t n = 0;
+    *out = NULL;
+    for (uint32_t i = 0; !c->any && i < c->nvalue; i++)
+        PUSH(w->arena, *out, n, c->value[i]);
+    for (int64_t k = 1; c->any && k <= samples && k <= MICRO_TRIED; k++)
+        PUSH(w->arena, *out, n, k);
+    if (n > 1)
+        qsort(*out, n, sizeof **out, ascending);
+    return n;
+}
+
 static void add_micro(Walk *w, const Mesh *m)
 {
-    int64_t samples = batch_samples(w->q->graph, m->d);
-    const Choice *c = &m->d->microbatches;
-    for (int64_t k = 1; k <= samples; k++) {
-        if (samples % k != 0 || (!c->any && !choice_allows(c, k)))
-            continue;
-        if (c->any && k > MICRO_TRIED)
-            w->space->micro_left_out = true;
-        else
-            add_configs(w, m, k);
+    int64_t samples = batch_samples(w->q->graph, m->d), *number, last = 0;
+    uint32_t n = micro_numbers(w, &m->d->microbatches, samples, &number);
+    w->space->micro_left_out |= m->d->microbatches.any && samples > MICRO_TRIED;
+    for (uint32_t i = 0; i < n; i++) {
+        if (number[i] > last && number[i] <= samples && samples % number[i] == 0)
+            add_configs(w, m, number[i]);
+        last = number[i];
     }
 }
 

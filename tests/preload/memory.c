@@ -10,6 +10,7 @@
  *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER
  *   our_maps BYTES TOUCHED                  that the program mapped to write to, without control blocks;
  *                                           of them, maps all of whose pages were there at the first mark
+ *   peak_kib N                              the most that was resident, from the start to the end
  *   changed WAS | IS                        the first mapping that changed, where one did */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -198,13 +199,19 @@ static void read_maps(void)
     maps[read_proc("/proc/self/maps", maps, sizeof maps - 1)] = 0;
 }
 
-static long pss_kib(void)
+/* A figure of a file below /proc: what follows "\nNAME:". */
+static long proc_figure(const char *file, const char *name)
 {
     static char text[4096];
-    size_t n = read_proc("/proc/self/smaps_rollup", text, sizeof text - 1);
+    size_t n = read_proc(file, text, sizeof text - 1);
     text[n] = 0;
-    char *at = strstr(text, "\nPss:");
-    return at ? atol(at + 5) : -1;
+    char *at = strstr(text, name);
+    return at ? atol(at + strlen(name)) : -1;
+}
+
+static long pss_kib(void)
+{
+    return proc_figure("/proc/self/smaps_rollup", "\nPss:");
 }
 
 /* ---- the run ---- */
@@ -242,6 +249,7 @@ __attribute__((destructor)) static void report(void)
         return;
     fprintf(f, "steps %ld\nmap_calls %ld\nour_mallocs %ld\nmaps_changed %ld\npss_kib %ld %ld\nour_maps %ld %ld\n", last_step, map_calls_at,
             our_mallocs_at, maps_changed, pss_before, pss_after, our_bytes, touched);
+    fprintf(f, "peak_kib %ld\n", proc_figure("/proc/self/status", "\nVmHWM:"));
     if (maps_changed > 0)
         fprintf(f, "changed %s | %s\n", was, is);
     fclose(f);

@@ -1,0 +1,160 @@
+/* Explain: the command. */
+#include "cli/explain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/show.h"
+
+enum { NEXT_SHOWN = 3 };
+
+/* ---- the plan ---- */
+
+static void explain_plan(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, Report *r)
+{
+    Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
+    Weighed chosen = weigh_plan(w, plan, programs, &sim);
+    Rung rung[DECISIONS];
+    uint32_t n = ladder(w, plan, rung);
+    Scaling s = scaling(w, plan);
+    Change *other;
+    uint32_t nother = neighbours(w, plan, &other);
+    show_plan(r, l->graph, l->cluster, plan, programs, l->profile, &sim);
+    show_verdicts(r, &chosen.figures, &s);
+    show_ladder(r, rung, n);
+    if (s.n > 1)
+        show_scaling(r, &s);
+    show_techniques(r, &chosen, other, nother);
+    show_next(r, &chosen, other, nother, NEXT_SHOWN);
+    show_times(r, &sim, UINT32_MAX);
+    show_busiest(r, l->graph, plan, programs, &sim);
+    show_peak(r, &chosen.figures);
+}
+
+/* ---- why not ---- */
+
+static void answer(Report *r, Table *t, const char *name, const char *key, const char *text)
+{
+    table_line(r, t, name, text);
+    table_fact(r, t, key, CELL_TEXT(text));
+}
+
+/* What a diagnostic looks like, line by line. */
+static void show_said(Report *r, Table *t, Diags *said)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return;
+    diags_flush(said, f);
+    fclose(f);
+    const char *kept = arena_strndup(r->arena, text, bytes);
+    free(text);
+    table_fact(r, t, "diagnostic", CELL_TEXT(kept));
+    for (const char *s = kept; *s; s += strcspn(s, "\n") + 1)
+        table_line(r, t, "", arena_strndup(r->arena, s, strcspn(s, "\n")));
+}
+
+static void show_fixes(Report *r, Table *t, const Weigher *w, const Plan *plan, const Figures *f)
+{
+    Change fix, nearest;
+    if (remedies(w, plan, f->map + f->reserve, 1, &fix, &nearest) > 0)
+        answer(r, t, "smallest fix", "fix", arena_printf(r->arena, "%s: %s", fix.text, fit_text(r->arena, &fix.weighed.figures)));
+    else if (nearest.weighed.legal)
+        answer(r, t, "nearest", "nearest", arena_printf(r->arena, "nothing that was tried fits; '%s' comes nearest, with it a device with %s bytes would do",
+               nearest.text, text_count(r->arena, change_needs(&nearest))));
+    answer(r, t, "or", "memory", arena_printf(r->arena, "a device with at least %s bytes of memory", text_count(r->arena, f->map + f->reserve)));
+}
+
+static void show_too_big(Report *r, Table *t, const Weigher *w, const Plan *plan, const Figures *f)
+{
+    Arena *a = r->arena;
+    answer(r, t, "verdict", "verdict", "too big");
+    answer(r, t, "too much", "too_much", arena_printf(a, "%s on rank %u: %s needed, %s usable", text_bytes(a, figures_excess(f)), f->rank, text_bytes(a, f->map),
+           text_bytes(a, f->memory - f->reserve)));
+    answer(r, t, "peak", "peak_at", arena_printf(a, "%s live at instruction %u, %s of '%s'", text_bytes(a, f->peak.bytes), f->peak.instr, f->peak.op, f->peak.path));
+    show_fixes(r, t, w, plan, f);
+}
+
+static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighed *asked)
+{
+    int64_t more = asked->figures.ns - chosen->figures.ns;
+    if (strcmp(chosen->layout, asked->layout) == 0) {
+        answer(r, t, "verdict", "verdict", "it is the chosen plan");
+        return;
+    }
+    answer(r, t, "verdict", "verdict", more > 0 ? "slower" : more < 0 ? "faster" : "as fast");
+    answer(r, t, "because", "reason", reason_of(r->arena, chosen, asked));
+    if (more < 0)
+        answer(r, t, "chosen", "chosen", "the rules pin the plan that is explained; without them this one may be taken");
+}
+
+static Table *begin_answer(Report *r, const char *text, const char *assumed)
+{
+    Table *t = report_lines(r, "why_not");
+    answer(r, t, "why not", "asked", text);
+    if (*assumed)
+        answer(r, t, "assumed", "assumed", assumed);
+    return t;
+}
+
+static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, const Rules *given, const char *text, Report *r)
+{
+    const char *assumed;
+    Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
+    Weighed chosen = weigh_plan(w, plan, programs, &sim), asked = {0};
+    PlanRequest q = *w->request;
+    Weigher of = {w->arena, w->sources, &q};
+    Diags *said = diags_new(l->sources);
+    Plan *other;
+    Programs others;
+    q.rules = changed_by(w, plan, given, &q.use, &assumed);
+    Table *t = begin_answer(r, text, assumed);
+    planner_choose(l->ir, said, &q, &other, &others);
+    if (!other) {
+        answer(r, t, "verdict", "verdict", "illegal");
+        show_said(r, t, said);
+        return;
+    }
+    Simulation sim_other = simulate(l->ir, l->cluster, other, l->profile, others.rank);
+    asked = weigh_plan(&of, other, &others, &sim_other);
+    if (weighed_fits(&asked))
+        show_slower(r, t, &chosen, &asked);
+    else
+        show_too_big(r, t, &of, other, &asked.figures);
+    answer(r, t, "layout", "layout", asked.layout);
+    if (strcmp(chosen.layout, asked.layout) == 0)
+        return;
+    if (!weighed_fits(&asked))
+        show_peak(r, &asked.figures);
+    show_difference(r, &chosen.figures, &asked.figures);
+}
+
+/* ---- the command ---- */
+
+Status explain(Loaded *l, const Args *args)
+{
+    Plan *plan;
+    Programs programs;
+    Rules *given = NULL;
+    const char *path = args->npositional > 1 ? args->positional[1] : NULL;
+    if (path)
+        TRY(args_refuse(args, OPT_why_not, "with a path: it asks about the whole plan"));
+    TRY(load_plan(l, USE_PLAN, &plan, &programs));
+    if (args_value(args, OPT_why_not))
+        TRY(load_text(l, "why-not", args_value(args, OPT_why_not), &given));
+    PlanRequest request = load_request(l, USE_ESTIMATE);
+    Weigher w = {l->ir, l->sources, &request};
+    Report *r = report_new(l->ir);
+    if (path)
+        TRY(explain_path(l, plan, &programs, path, r));
+    else if (given)
+        why_not(l, &w, plan, &programs, given, args_value(args, OPT_why_not), r);
+    else
+        explain_plan(l, &w, plan, &programs, r);
+    report_leave_out_empty(r);
+    report_print(r, stdout, args_value(args, OPT_json) != NULL);
+    return OK;
+}

@@ -1,0 +1,39 @@
+#ifndef PLANNER_CHANGES_H
+#define PLANNER_CHANGES_H
+/* Changes: layouts that are one decision away from another one, the cheapest first: what
+ * would make it fit, and what a technique that it does not use would bring. */
+#include "planner/pins.h"
+#include "planner/weigh.h"
+
+typedef struct Change {
+    Decision    decision;
+    const char *text;                 /* "shard optimizer by dp" */
+    bool        without;              /* it takes the decision back */
+    Rules      *rules;                /* of the changed layout */
+    PlanUse     use;                  /* USE_PLAN: splits by tp are chosen */
+    Weighed     weighed;              /* once change_weigh() was called */
+} Change;
+
+/* Those that this plan leaves room for; arena memory. */
+uint32_t changes_of(const Weigher *, const Plan *, Change **out);
+/* One of each kind, weighed. */
+uint32_t neighbours(const Weigher *, const Plan *, Change **out);
+
+/* A layout with other rules in place of the plan's own: those of the kinds that are given
+ * are dropped, and what followed from a mesh that changes.  *assumed: what was added, "" for nothing. */
+Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use, const char **assumed);
+
+/* Changes with which a plan that does not fit does, the smallest first, at most `most`;
+ * when none alone is enough, the fewest of them together that are.  *nearest: of those that do not fit, what needs
+ * the least; not legal: nothing needs less than the plan does. */
+uint32_t remedies(const Weigher *, const Plan *, int64_t needed, uint32_t most, Change *out, Change *nearest);
+/* Bytes of memory with which a device would do. */
+int64_t  change_needs(const Change *);
+/* "61.0 GB of 76.0 GB, 12.3 ms a step" */
+const char *fit_text(Arena *, const Figures *);
+
+/* Notes at an error that says that a plan, which needs so many bytes, does not fit: which of the user's
+ * rules stands in the way, and which changes make it fit. */
+void relax(const Weigher *, const Plan *, int64_t needed, Diags *, Diag *error);
+
+#endif
