@@ -327,10 +327,33 @@ int64_t change_needs(const Change *c)
     return c->weighed.figures.map + c->weighed.figures.reserve;
 }
 
-/* Whether it fits; else it may be the nearest so far. */
+static int64_t size_of(const Rules *r, MeshAxis axis)
+{
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (r->rule[i].kind == RULE_MESH && r->rule[i].axis == axis && r->rule[i].choice.nvalue == 1)
+            return r->rule[i].choice.value[0];
+    return 1;
+}
+
+/* The same rules with as many micro-batches as there can be, which need the least memory. */
+static Rules *smallest_batches(const Weigher *w, const Rules *r)
+{
+    int64_t parts = size_of(r, AXIS_dp) * size_of(r, AXIS_ep), samples = graph_samples(w->request->graph) / parts;
+    Rules *out = NEW(w->arena, Rules);
+    for (uint32_t i = 0; i < r->nrule; i++)
+        PUSH(w->arena, out->rule, out->nrule, r->rule[i]);
+    PUSH(w->arena, out->rule, out->nrule, pin_number(w->arena, "microbatches", samples > 0 ? samples : 1));
+    return out;
+}
+
+/* Whether it fits; else it may be the nearest so far.  Where the number of micro-batches is open, the
+ * largest comes first: what does not fit with that is not tried with all others. */
 static bool try_change(const Weigher *w, Change *c, int64_t needed, Change *nearest)
 {
-    c->weighed = weigh(w, c->rules, c->use);
+    bool open = !gives_setting(c->rules, "microbatches");
+    c->weighed = weigh(w, open ? smallest_batches(w, c->rules) : c->rules, c->use);
+    if (open && weighed_fits(&c->weighed))
+        c->weighed = weigh(w, c->rules, c->use);
     if (weighed_fits(&c->weighed))
         return true;
     if (c->weighed.legal && change_needs(c) < (nearest->weighed.legal ? change_needs(nearest) : needed))
