@@ -168,11 +168,24 @@ static void add(Changes *x, Decision d, const char *text, const Rules *given)
     PUSH(x->arena, x->change, x->n, c);
 }
 
+/* Programs grow with the number of micro-batches, and so does what is simulated of them. */
+enum { MICROBATCHES_WEIGHED = 1 << 12 };
+
+/* The most micro-batches that so many samples are weighed in. */
+static int64_t most_microbatches(int64_t samples)
+{
+    int64_t m = samples < MICROBATCHES_WEIGHED ? samples : MICROBATCHES_WEIGHED;
+    while (m > 1 && samples % m)
+        m--;
+    return m > 0 ? m : 1;
+}
+
 /* All numbers from `least` on that `samples` divide by; the largest where none is so large. */
 static Rule microbatches_from(Arena *a, int64_t samples, int64_t least)
 {
     Rule r = {.kind = RULE_SETTING, .name = "microbatches"};
-    for (int64_t m = least < samples ? least : samples; m > 0 && m <= samples; m++)
+    int64_t most = most_microbatches(samples);
+    for (int64_t m = least < most ? least : most; m <= most; m++)
         if (samples % m == 0)
             PUSH(a, r.choice.value, r.choice.nvalue, m);
     return r;
@@ -265,7 +278,7 @@ uint32_t changes_of(const Weigher *w, const Plan *p, Change **out)
     const Graph *g = w->request->graph;
     Changes x = no_changes(w, p);
     Rule more = microbatches_from(a, samples_of(g, p, 1), p->microbatches + 1), shard = pin_shard(AXIS_dp);
-    if (more.choice.nvalue > 0 && p->microbatches < samples_of(g, p, 1))
+    if (p->microbatches < most_microbatches(samples_of(g, p, 1)))
         add(&x, DECIDE_micro, "more micro-batches", &(Rules){.rule = &more, .nrule = 1});
     if (p->mesh[AXIS_dp] > 1 && has_moments(g) && !has_rule(p, RULE_SHARD) && !p->server)
         add(&x, DECIDE_shard, rule_text(a, &shard), &(Rules){.rule = &shard, .nrule = 1});
@@ -342,7 +355,7 @@ static Rules *smallest_batches(const Weigher *w, const Rules *r)
     Rules *out = NEW(w->arena, Rules);
     for (uint32_t i = 0; i < r->nrule; i++)
         PUSH(w->arena, out->rule, out->nrule, r->rule[i]);
-    PUSH(w->arena, out->rule, out->nrule, pin_number(w->arena, "microbatches", samples > 0 ? samples : 1));
+    PUSH(w->arena, out->rule, out->nrule, pin_number(w->arena, "microbatches", most_microbatches(samples)));
     return out;
 }
 
