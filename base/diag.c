@@ -112,13 +112,11 @@ void diag_range(Diag *d, Span operand)
         }
 }
 
-/* Notes come before the help, whenever they are added. */
 static void diag_append(Diag *of, Diag *d)
 {
     Diag **p = &of->note;
-    while (*p && (*p)->severity != SEV_HELP)
+    while (*p)
         p = &(*p)->next;
-    d->next = *p;
     *p = d;
 }
 

@@ -261,6 +261,10 @@ Status load_text(Loaded *l, const char *option, const char *text, Rules **out)
                        (*out)->rule[i].soft ? "'prefer' pins none" : "'set' changes the model, give it with -D");
     s = s == OK ? diags_status(l->ds) : s;
     flush(l);
+    if (s == OK && (*out)->nrule == 0) {
+        fprintf(stderr, "error: --%s '%s': expected rules, for instance 'mesh tp = 2'\n", option, text);
+        return ERR_USAGE;
+    }
     return s;
 }
 

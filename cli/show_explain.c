@@ -92,17 +92,28 @@ void show_verdicts(Report *r, const Figures *f, const Scaling *s)
 
 /* ---- techniques ---- */
 
+/* "yes", "no", or "more" where the plan has some of it. */
+static const char *used_text(const Change *c, uint32_t n, const Change *x)
+{
+    if (x->without)
+        return "yes";
+    for (uint32_t i = 0; i < n; i++)
+        if (c[i].without && c[i].decision == x->decision)
+            return "more";
+    return "no";
+}
+
 void show_techniques(Report *r, const Weighed *plan, const Change *c, uint32_t n)
 {
     static const Column columns[] = {{"technique", "technique", SHOW_TEXT}, {"used", "in the plan", SHOW_TEXT}, {"change", "weighed", SHOW_TEXT},
-                                     {"step_ns", "step", SHOW_NS}, {"memory_bytes", "memory", SHOW_BYTES}, {"verdict", "", SHOW_TEXT},
-                                     {"reason", "so it would be", SHOW_TEXT}};
-    Table *t = report_table(r, "techniques", columns, 7);
+                                     {"microbatches", "micro-batches", SHOW_COUNT}, {"step_ns", "step", SHOW_NS}, {"memory_bytes", "memory", SHOW_BYTES},
+                                     {"verdict", "", SHOW_TEXT}, {"reason", "so it would be", SHOW_TEXT}};
+    Table *t = report_table(r, "techniques", columns, 8);
     for (uint32_t i = 0; i < n; i++) {
         const Weighed *w = &c[i].weighed;
         bool same = w->legal && strcmp(w->layout, plan->layout) == 0;
-        Cell row[] = {CELL_TEXT(decision_text(c[i].decision)), CELL_TEXT(c[i].without ? "yes" : "no"), CELL_TEXT(c[i].text), figure(w, (double)w->figures.ns),
-                      figure(w, (double)w->figures.map), CELL_TEXT(fits_text(w)), CELL_TEXT(reason_of(r->arena, plan, w))};
+        Cell row[] = {CELL_TEXT(decision_text(c[i].decision)), CELL_TEXT(used_text(c, n, &c[i])), CELL_TEXT(c[i].text),
+                      figure(w, (double)w->figures.microbatches), figure(w, (double)w->figures.ns), figure(w, (double)w->figures.map), CELL_TEXT(fits_text(w)), CELL_TEXT(reason_of(r->arena, plan, w))};
         if (!same)
             table_row(r, t, row);
     }
@@ -132,9 +143,9 @@ static const Change *next_best(const Weighed *plan, const Change *other, uint32_
 
 void show_next(Report *r, const Weighed *plan, const Change *other, uint32_t n, uint32_t most)
 {
-    static const Column columns[] = {{"layout", "next best", SHOW_TEXT}, {"step_ns", "step", SHOW_NS}, {"more_ns", "more", SHOW_MORE_NS},
+    static const Column columns[] = {{"layout", "next best", SHOW_TEXT}, {"microbatches", "micro-batches", SHOW_COUNT}, {"step_ns", "step", SHOW_NS}, {"more_ns", "more", SHOW_MORE_NS},
                                      {"memory_bytes", "memory", SHOW_BYTES}, {"reason", "because", SHOW_TEXT}};
-    Table *t = report_table(r, "next", columns, 5);
+    Table *t = report_table(r, "next", columns, 6);
     bool *shown = NEWN(r->arena, bool, n + 1);
     for (uint32_t i = 0; i < most; i++) {
         const Change *x = next_best(plan, other, n, shown);
@@ -142,7 +153,7 @@ void show_next(Report *r, const Weighed *plan, const Change *other, uint32_t n, 
             break;
         shown[x - other] = true;
         const Figures *f = &x->weighed.figures;
-        Cell row[] = {CELL_TEXT(x->text), CELL_NUMBER(f->ns), CELL_NUMBER(f->ns - plan->figures.ns), CELL_NUMBER(f->map),
+        Cell row[] = {CELL_TEXT(x->text), CELL_NUMBER(f->microbatches), CELL_NUMBER(f->ns), CELL_NUMBER(f->ns - plan->figures.ns), CELL_NUMBER(f->map),
                       CELL_TEXT(reason_of(r->arena, plan, &x->weighed))};
         table_row(r, t, row);
     }

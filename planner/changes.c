@@ -168,11 +168,24 @@ static void add(Changes *x, Decision d, const char *text, const Rules *given)
     PUSH(x->arena, x->change, x->n, c);
 }
 
+/* Programs grow with the number of micro-batches, and so does what is simulated of them. */
+enum { MICROBATCHES_WEIGHED = 1 << 12 };
+
+/* The most micro-batches that so many samples are weighed in. */
+static int64_t most_microbatches(int64_t samples)
+{
+    int64_t m = samples < MICROBATCHES_WEIGHED ? samples : MICROBATCHES_WEIGHED;
+    while (m > 1 && samples % m)
+        m--;
+    return m > 0 ? m : 1;
+}
+
 /* All numbers from `least` on that `samples` divide by; the largest where none is so large. */
 static Rule microbatches_from(Arena *a, int64_t samples, int64_t least)
 {
     Rule r = {.kind = RULE_SETTING, .name = "microbatches"};
-    for (int64_t m = least < samples ? least : samples; m > 0 && m <= samples; m++)
+    int64_t most = most_microbatches(samples);
+    for (int64_t m = least < most ? least : most; m <= most; m++)
         if (samples % m == 0)
             PUSH(a, r.choice.value, r.choice.nvalue, m);
     return r;
@@ -265,7 +278,7 @@ uint32_t changes_of(const Weigher *w, const Plan *p, Change **out)
     const Graph *g = w->request->graph;
     Changes x = no_changes(w, p);
     Rule more = microbatches_from(a, samples_of(g, p, 1), p->microbatches + 1), shard = pin_shard(AXIS_dp);
-    if (more.choice.nvalue > 0 && p->microbatches < samples_of(g, p, 1))
+    if (p->microbatches < most_microbatches(samples_of(g, p, 1)))
         add(&x, DECIDE_micro, "more micro-batches", &(Rules){.rule = &more, .nrule = 1});
     if (p->mesh[AXIS_dp] > 1 && has_moments(g) && !has_rule(p, RULE_SHARD) && !p->server)
         add(&x, DECIDE_shard, rule_text(a, &shard), &(Rules){.rule = &shard, .nrule = 1});
@@ -327,10 +340,33 @@ int64_t change_needs(const Change *c)
     return c->weighed.figures.map + c->weighed.figures.reserve;
 }
 
-/* Whether it fits; else it may be the nearest so far. */
+static int64_t size_of(const Rules *r, MeshAxis axis)
+{
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (r->rule[i].kind == RULE_MESH && r->rule[i].axis == axis && r->rule[i].choice.nvalue == 1)
+            return r->rule[i].choice.value[0];
+    return 1;
+}
+
+/* The same rules with as many micro-batches as there can be, which need the least memory. */
+static Rules *smallest_batches(const Weigher *w, const Rules *r)
+{
+    int64_t parts = size_of(r, AXIS_dp) * size_of(r, AXIS_ep), samples = graph_samples(w->request->graph) / parts;
+    Rules *out = NEW(w->arena, Rules);
+    for (uint32_t i = 0; i < r->nrule; i++)
+        PUSH(w->arena, out->rule, out->nrule, r->rule[i]);
+    PUSH(w->arena, out->rule, out->nrule, pin_number(w->arena, "microbatches", most_microbatches(samples)));
+    return out;
+}
+
+/* Whether it fits; else it may be the nearest so far.  Where the number of micro-batches is open, the
+ * largest comes first: what does not fit with that is not tried with all others. */
 static bool try_change(const Weigher *w, Change *c, int64_t needed, Change *nearest)
 {
-    c->weighed = weigh(w, c->rules, c->use);
+    bool open = !gives_setting(c->rules, "microbatches");
+    c->weighed = weigh(w, open ? smallest_batches(w, c->rules) : c->rules, c->use);
+    if (open && weighed_fits(&c->weighed))
+        c->weighed = weigh(w, c->rules, c->use);
     if (weighed_fits(&c->weighed))
         return true;
     if (c->weighed.legal && change_needs(c) < (nearest->weighed.legal ? change_needs(nearest) : needed))

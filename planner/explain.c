@@ -146,26 +146,35 @@ static const char *what_is_lost(Arena *a, const Figures *one, const Figures *f, 
                         time_part_text(a, part));
 }
 
+/* No size fits: what the largest that the batch allows still needs. */
+static const char *fits_nowhere(Arena *a, const Scaled *last, const Scaled *refused)
+{
+    const Figures *f = &last->weighed.figures;
+    return arena_printf(a, "fits at no size: at dp = %lld a rank needs %s, of which %s are states that the batch does not split, and %s are usable%s",
+                        (long long)last->dp, text_bytes(a, f->map), text_bytes(a, figures_states(f)), text_bytes(a, f->memory - f->reserve),
+                        refused ? arena_printf(a, "; dp = %lld is refused: %s", (long long)refused->dp, refused->weighed.refused) : "");
+}
+
 /* The first size at which it stops, by which of the reasons. */
 static const char *verdict_of(Arena *a, const Scaling *s)
 {
-    const Scaled *one = &s->row[0], *good = NULL;
-    for (uint32_t i = 0; i < s->n; i++) {
+    const Scaled *one = &s->row[0], *good = NULL, *last = NULL, *refused = NULL;
+    for (uint32_t i = 0; i < s->n && !refused; i++) {
         const Scaled *x = &s->row[i];
-        const char *upto = good ? arena_printf(a, "up to dp = %lld", (long long)good->dp) : "nowhere";
-        if (!x->weighed.legal)
-            return arena_printf(a, "works %s; dp = %lld is refused: %s", upto, (long long)x->dp, x->weighed.refused);
-        if (weighed_fits(&x->weighed) && x->efficiency < 0.5 && one->weighed.legal)
-            return arena_printf(a, "pays %s; at dp = %lld a device does %.0f %% of what one alone does%s", upto, (long long)x->dp, x->efficiency * 100,
+        refused = x->weighed.legal ? NULL : x;
+        last = refused ? last : x;
+        if (refused || !weighed_fits(&x->weighed))
+            continue;
+        if (x->efficiency < 0.5 && one->weighed.legal)
+            return arena_printf(a, "pays %s; at dp = %lld a device does %.0f %% of what one alone does%s",
+                                good ? arena_printf(a, "up to dp = %lld", (long long)good->dp) : "nowhere", (long long)x->dp, x->efficiency * 100,
                                 what_is_lost(a, &one->weighed.figures, &x->weighed.figures, x->dp));
-        good = weighed_fits(&x->weighed) ? x : good;
+        good = x;
     }
-    const Scaled *last = &s->row[s->n - 1];
     if (!good)
-        return arena_printf(a, "fits at no size: at dp = %lld a rank needs %s, of which %s are states that the batch does not split, and %s are usable",
-                            (long long)last->dp, text_bytes(a, last->weighed.figures.map), text_bytes(a, figures_states(&last->weighed.figures)),
-                            text_bytes(a, last->weighed.figures.memory - last->weighed.figures.reserve));
-    return arena_printf(a, "pays up to dp = %lld: there a device does %.0f %% of what one alone does", (long long)good->dp, good->efficiency * 100);
+        return last ? fits_nowhere(a, last, refused) : refused->weighed.refused;
+    const char *stop = refused ? arena_printf(a, "; dp = %lld is refused: %s", (long long)refused->dp, refused->weighed.refused) : "";
+    return arena_printf(a, "pays up to dp = %lld: there a device does %.0f %% of what one alone does%s", (long long)good->dp, good->efficiency * 100, stop);
 }
 
 Scaling scaling(const Weigher *w, const Plan *p)

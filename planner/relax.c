@@ -41,9 +41,32 @@ static void drop_rules(const Weigher *w, Diags *ds, Diag *error)
     }
 }
 
+/* The help of an error, taken away; NULL: it has none. */
+static Diag *take_help(Diag *error)
+{
+    Diag **p = &error->note, *help;
+    while (*p && (*p)->severity != SEV_HELP)
+        p = &(*p)->next;
+    help = *p;
+    if (help) {
+        *p = help->next;
+        help->next = NULL;
+    }
+    return help;
+}
+
+static void put_last(Diag *error, Diag *help)
+{
+    Diag **p = &error->note;
+    while (*p)
+        p = &(*p)->next;
+    *p = help;
+}
+
 void relax(const Weigher *w, const Plan *p, int64_t needed, Diags *ds, Diag *error)
 {
     Change change[MOST_CHANGES], nearest;
+    Diag *help = take_help(error);                   /* it is said last */
     drop_rules(w, ds, error);
     uint32_t n = remedies(w, p, needed, MOST_CHANGES, change, &nearest);
     for (uint32_t i = 0; i < n; i++)
@@ -51,4 +74,5 @@ void relax(const Weigher *w, const Plan *p, int64_t needed, Diags *ds, Diag *err
     if (n == 0 && nearest.weighed.legal)
         diag_note(ds, error, NOWHERE, "nothing that was tried fits; '%s' comes nearest, with it a device with %s bytes would do", nearest.text,
                   text_count(w->arena, change_needs(&nearest)));
+    put_last(error, help);
 }

@@ -219,14 +219,17 @@ static void neighbours_are_other_layouts(void **unused)
 
 /* ---- rules in place of the plan's ---- */
 
+/* NULL: they are no rules of the language for this model. */
 static Rules *rules_changed(Judge *j, const char *given, PlanUse *use)
 {
     const char *text = arena_printf(j->c.l.input, "plan { %s }", given), *assumed;
     Units units;
     Rules *rules;
     IncludePath nowhere = {0};
+    j->c.ds = diags_new(j->c.l.sources);
     assert_int_equal(parse_text(j->c.ds, "<rules>", text, strlen(text), nowhere, &units), OK);
-    assert_int_equal(elaborate_rules(j->c.ds, &units, j->c.l.graph, j->c.l.ir, &rules), OK);
+    if (elaborate_rules(j->c.ds, &units, j->c.l.graph, j->c.l.ir, &rules) != OK)
+        return NULL;
     return changed_by(&j->w, j->c.plan, rules, use, &assumed);
 }
 
@@ -278,6 +281,40 @@ static void changed_layouts_are_legal(void **unused)
     assert_true(w.legal);
     w = weigh(&j.w, rules_changed(&j, "mesh dp = 3", &use), USE_ESTIMATE);
     assert_non_null(strstr(w.refused, "3 places"));
+    close_case(&j.c);
+}
+
+/* Whatever is asked about any plan, is weighed or refused with a reason. */
+static void every_rule_may_be_asked_about(void **unused)
+{
+    (void)unused;
+    static const char *const asked[] = {
+        "mesh tp = 2", "mesh tp = 2..4", "mesh dp = 1", "mesh pp = 2", "mesh pp = 4, dp = 2", "mesh pp = 8", "mesh cp = 2, tp = 2", "mesh ep = 2", "mesh dp = 2 * 4",
+        "mesh dp = 9000000000, tp = 9000000000", "split ffn in h[1..2] by tp", "split seq by dp", "split d by (tp, cp)", "keep ffn whole", "keep heads whole in h[0]",
+        "pad vocab to 5", "pad heads to 8", "stage before h[2]", "stage after h[0]", "stage every 1 in h", "stage 0 { mesh dp = 1 }", "recompute h", "recompute h[1] attention",
+        "save h.up", "shard optimizer by dp", "shard optimizer by cp", "shard gradients by dp", "shard weights by (dp, tp)", "offload optimizer to host", "microbatches = 2",
+        "microbatches = 5", "microbatches = 1..16", "schedule = \"gpipe\"", "chunks = 2", "bucket = 1 kB", "devices = [0]", "devices = [7, 6, 5, 4, 3, 2, 1, 0]",
+        "devices = [1, 1]", "sync = \"server\"", "mesh tp = 2; devices = [3, 4]; microbatches = 2; shard optimizer by tp",
+    };
+    PlanUse use;
+    Judge j;
+    int legal = 0, refused = 0;
+    open_judge(&j);
+    for (int i = 0; i < LAYOUTS; i += 2) {
+        plan_as(&j, layouts[i]);
+        for (size_t k = 0; k < sizeof asked / sizeof *asked; k++) {
+            const Rules *rules = rules_changed(&j, asked[k], &use);
+            if (!rules)
+                continue;
+            Weighed w = weigh(&j.w, rules, use);
+            assert_int_equal(w.legal, !*w.refused);
+            legal += w.legal;
+            refused += !w.legal;
+            if (w.legal)
+                check_sums(&w.figures);
+        }
+    }
+    assert_true(legal > 80 && refused > 80);
     close_case(&j.c);
 }
 
@@ -337,6 +374,7 @@ int main(void)
         cmocka_unit_test(neighbours_are_other_layouts),
         cmocka_unit_test(given_rules_replace_the_plans),
         cmocka_unit_test(changed_layouts_are_legal),
+        cmocka_unit_test(every_rule_may_be_asked_about),
         cmocka_unit_test(remedies_make_it_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
