@@ -30,10 +30,12 @@ typedef struct UnitKey { int64_t tp, cp, micro; uint32_t tp_stride, cp_stride, k
 
 typedef struct Unit {
     UnitKey   key;
+    uint32_t *lies;                   /* [level][rank]: the rank's unit of that level of the machine, numbered as they come; NULL: no other unit is like it */
     bool      legal;                  /* the batch can be cut so */
     Least    *least, sum;             /* per piece, with any splits; of all pieces */
     Option   *option; uint32_t noption;
     bool      solved;                 /* the options are here */
+    Goal      goal;                   /* what they were judged by */
     bool      every;                  /* they are all the ways to split the ops */
     Intra     choices;                /* what the numbers of Option.choice mean */
 } Unit;
@@ -52,6 +54,7 @@ typedef struct UnitTable {
     bool               no_sums;       /* not all gradients are summed over the copies of a weight */
     bool               may_recompute; /* rounds may be recomputed, and no rule says which */
     Unit             **unit; uint32_t nunit;
+    Links              links;         /* where devices lie */
     Diags             *said;          /* what was wrong with units that are not legal */
     Sources           *sources;
 } UnitTable;
