@@ -20,16 +20,25 @@ struct Pricer {
     Conversion *known[KNOWN];         /* by hash */
 };
 
-Status pricer_open(Arena *a, Diags *ds, const Graph *g, const Plan *plan, const Cluster *cl, const Profile *profile, bool least, Pricer **out)
+struct PriceGraph { const Graph *g; Micro micro; };
+
+PriceGraph *price_graph(Arena *a, const Graph *g)
+{
+    PriceGraph *pg = NEW(a, PriceGraph);
+    *pg = (PriceGraph){g, micro_read(a, g, 1)};
+    return pg;
+}
+
+Status pricer_open(Arena *a, Diags *ds, const PriceGraph *pg, const Plan *plan, const Cluster *cl, const Profile *profile, bool least, Pricer **out)
 {
     Pricer *pr = NEW(a, Pricer);
-    pr->lw = (Lowering){.g = g, .plan = plan, .cluster = cl, .ds = ds, .scratch = a};
+    pr->lw = (Lowering){.g = pg->g, .micro = pg->micro, .plan = plan, .cluster = cl, .ds = ds, .scratch = a};
     pr->lw.device = &cl->device[cl->kind[plan->devices[0]]];
-    pr->lw.micro = micro_read(a, g, plan->microbatches);
+    pr->lw.micro.count = plan->microbatches;
     pr->least = least;
     pr->arena = a;
     pr->cost = cost_model(a, cl, plan, profile);
-    TRY(layout_open(a, ds, g, plan, &pr->lw.layout));
+    TRY(layout_open(a, ds, pg->g, plan, &pr->lw.layout));
     pr->code = arena_new("price");
     pr->world = world_alone(&pr->lw);
     *out = pr;

@@ -33,6 +33,21 @@ static void read_weights(UnitTable *t)
             }
 }
 
+static void list_backward(UnitTable *t)
+{
+    const Graph *g = t->q->graph;
+    t->backward = NEWN(t->arena, OpId *, t->nop + 1);
+    t->nbackward = NEWN(t->arena, uint32_t, t->nop + 1);
+    for (uint32_t o = 0; o < g->nop; o++) {
+        const Op *op = &g->op[o];
+        if (op->phase != PHASE_BACKWARD || has_value(op->sum_of) || !has_op(op->forward))
+            continue;
+        uint32_t i = t->index[op->forward.i];
+        if (i != NOTHING && t->op[i].i == op->forward.i)
+            PUSH(t->arena, t->backward[i], t->nbackward[i], ((OpId){o}));
+    }
+}
+
 /* Whether two stages may meet a gradient that no rank has a summand of: where the batch is needed as a whole. */
 static bool is_summed(Arena *a, const Graph *g)
 {
@@ -80,7 +95,9 @@ UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions 
         }
     for (uint32_t o = 0; o < q->graph->nop; o++)
         t.index[o] = t.index[t.chain.like[o].i];
+    list_backward(&t);
     read_weights(&t);
+    t.prices = price_graph(a, q->graph);
     t.links = links_read(a, q->cluster, NULL);
     t.no_sums = !is_summed(a, q->graph);
     t.may_recompute = may_recompute(q);
@@ -162,7 +179,6 @@ typedef struct Asking {
     Pricer    *pricer;
     Layout    *l;
     CutChoice **cut; uint32_t *ncut;  /* per op of the chain */
-    OpId     **backward; uint32_t *nbackward;        /* per op of the chain */
     bool       overlaps;              /* communication may run beside computing */
 } Asking;
 
@@ -187,33 +203,17 @@ static Plan local_plan(Arena *a, const UnitKey *k, const Mesh *m, uint32_t stage
     return p;
 }
 
-static void list_backward(Asking *as)
-{
-    const Graph *g = as->t->q->graph;
-    as->backward = NEWN(as->arena, OpId *, as->t->nop + 1);
-    as->nbackward = NEWN(as->arena, uint32_t, as->t->nop + 1);
-    for (uint32_t o = 0; o < g->nop; o++) {
-        const Op *op = &g->op[o];
-        if (op->phase != PHASE_BACKWARD || has_value(op->sum_of) || !has_op(op->forward))
-            continue;
-        uint32_t i = as->t->index[op->forward.i];
-        if (i != NOTHING && as->t->op[i].i == op->forward.i)
-            PUSH(as->arena, as->backward[i], as->nbackward[i], ((OpId){o}));
-    }
-}
-
 static bool begin_asking(Asking *as, UnitTable *t, Unit *u, const Mesh *m, uint32_t stage)
 {
     const Cluster *cl = t->q->cluster;
     *as = (Asking){.t = t, .u = u, .arena = arena_new("unit"), .tp_open = m->d->tp_open};
     as->plan = local_plan(as->arena, &u->key, m, stage);
     as->overlaps = cl->device[u->key.kind].backend == BACKEND_CUDA;
-    if (pricer_open(as->arena, t->said, t->q->graph, &as->plan, cl, t->q->profile, true, &as->pricer) != OK) {
+    if (pricer_open(as->arena, t->said, t->prices, &as->plan, cl, t->q->profile, true, &as->pricer) != OK) {
         arena_free(as->arena);
         return false;
     }
     as->l = pricer_layout(as->pricer);
-    list_backward(as);
     return true;
 }
 
@@ -241,9 +241,9 @@ static double price(const Asking *as, OpId o, bool least)
 static Least price_both(Asking *as, uint32_t i, bool least)
 {
     Least ns = {.forward = price(as, as->t->op[i], least)};
-    for (uint32_t b = 0; b < as->nbackward[i]; b++) {
-        layout_cut_backward(as->l, as->backward[i][b]);
-        ns.backward += price(as, as->backward[i][b], least);
+    for (uint32_t b = 0; b < as->t->nbackward[i]; b++) {
+        layout_cut_backward(as->l, as->t->backward[i][b]);
+        ns.backward += price(as, as->t->backward[i][b], least);
     }
     return ns;
 }

@@ -49,6 +49,8 @@ typedef struct UnitTable {
     OpId              *op; uint32_t nop;             /* of the chain's parts, in order */
     uint32_t          *index;         /* per op of the graph: place in `op` of the one it is like; NOTHING */
     bool              *again;         /* per op of the graph, as chain_again() */
+    PriceGraph        *prices;        /* the graph, as all pricers read it */
+    OpId             **backward; uint32_t *nbackward; /* per op of the chain: its backward ops, sums apart */
     double            *weights;       /* per piece: trainable elements that no piece before it reads */
     uint32_t          *given_begin;   /* per stage: its first piece, where rules cut; NULL: the cuts are open */
     bool               no_sums;       /* not all gradients are summed over the copies of a weight */
