@@ -85,27 +85,30 @@ static int64_t least_of(const Instr *in, int64_t ns)
     }
 }
 
-static int64_t total(const Pricer *pr, bool communication)
+typedef struct Price { int64_t ns, link; } Price;    /* link: of the ns, those of communication */
+
+static Price total(const Pricer *pr)
 {
-    int64_t ns = 0;
+    Price sum = {0};
     const GroupCost *groups = cost_groups(pr->cost, pr->lw.p);
     for (uint32_t i = 0; i < pr->lw.p->ninstr; i++) {
-        if (communication && !(op_info[pr->lw.p->instr[i].op].flags & OPF_COMM))
-            continue;
-        instr_measure(&pr->lw.p->instr[i], pr->lw.p);
-        int64_t alone = cost_ns(pr->cost, pr->lw.p, groups, &pr->lw.p->instr[i]);
-        ns += pr->least ? least_of(&pr->lw.p->instr[i], alone) : alone;
+        Instr *in = &pr->lw.p->instr[i];
+        instr_measure(in, pr->lw.p);
+        int64_t alone = cost_ns(pr->cost, pr->lw.p, groups, in), ns = pr->least ? least_of(in, alone) : alone;
+        sum.ns += ns;
+        sum.link += op_info[in->op].flags & OPF_COMM ? ns : 0;
     }
-    return ns;
+    return sum;
 }
 
 int64_t price_op(Pricer *pr, OpId o, int64_t *link)
 {
     begin(pr);
     place_alone(&pr->lw, pr->world, o);
+    Price sum = total(pr);
     if (link)
-        *link = total(pr, true);
-    return total(pr, false);
+        *link = sum.link;
+    return sum.ns;
 }
 
 static size_t hash_of(const Pricer *pr, ValueId v, Placement from, Placement to)
@@ -121,7 +124,8 @@ static Conversion *new_conversion(Pricer *pr, ValueId v, Placement from, Placeme
     Conversion *c = NEW(pr->arena, Conversion);
     begin(pr);
     convert_alone(&pr->lw, pr->world, v, from, to);
-    *c = (Conversion){.value = v, .from = from, .to = to, .link = total(pr, true), .ns = total(pr, false)};
+    Price sum = total(pr);
+    *c = (Conversion){.value = v, .from = from, .to = to, .ns = sum.ns, .link = sum.link};
     return c;
 }
 
