@@ -10,6 +10,11 @@ enum { ROOM = 1 << 16, KNOWN = 1 << 10 };            /* ROOM: bytes for the inst
 /* A conversion whose price is known: the same ones are asked for again and again. */
 typedef struct Conversion { struct Conversion *next; ValueId value; Placement from, to; int64_t ns, link; } Conversion;
 
+/* An op whose price is known where it is cut so and its arguments and results lie so; what it costs follows
+ * from nothing else in the layout. */
+typedef struct Asked { OpId op; uint16_t cut[MAX_GRID]; Placement at[MAX_ARGS + MAX_OUTS]; } Asked;
+typedef struct Priced { struct Priced *next; Asked asked; int64_t ns, link; } Priced;
+
 struct Pricer {
     Lowering  lw;
     Arena    *code;                   /* the program of one price */
@@ -18,6 +23,7 @@ struct Pricer {
     bool      least;                  /* without what fusion may save */
     Arena     *arena;
     Conversion *known[KNOWN];         /* by hash */
+    Priced     *priced[KNOWN];        /* by the op's number */
 };
 
 struct PriceGraph { const Graph *g; Micro micro; };
@@ -101,14 +107,46 @@ static Price total(const Pricer *pr)
     return sum;
 }
 
+static Asked asked_now(const Pricer *pr, OpId o)
+{
+    const Layout *l = &pr->lw.layout;
+    const Op *op = op_of(pr->lw.g, o);
+    Asked a;
+    memset(&a, 0, sizeof a);
+    a.op = o;
+    memcpy(a.cut, l->cut[o.i], l->grid.n * sizeof *a.cut);
+    for (int k = 0; k < op->narg + op->nout; k++) {
+        ValueId v = k < op->narg ? op->arg[k] : op->out[k - op->narg];
+        if (has_value(v))
+            memcpy(a.at[k].on, l->value[v.i].on, l->grid.n);
+    }
+    return a;
+}
+
+static Priced *new_priced(Pricer *pr, Asked asked)
+{
+    Priced *new = NEW(pr->arena, Priced);
+    begin(pr);
+    place_alone(&pr->lw, pr->world, asked.op);
+    Price sum = total(pr);
+    *new = (Priced){.asked = asked, .ns = sum.ns, .link = sum.link};
+    return new;
+}
+
 int64_t price_op(Pricer *pr, OpId o, int64_t *link)
 {
-    begin(pr);
-    place_alone(&pr->lw, pr->world, o);
-    Price sum = total(pr);
+    Asked asked = asked_now(pr, o);
+    Priced **list = &pr->priced[o.i % KNOWN], *p = *list;
+    while (p && memcmp(&p->asked, &asked, sizeof asked) != 0)
+        p = p->next;
+    if (!p) {
+        p = new_priced(pr, asked);
+        p->next = *list;
+        *list = p;
+    }
     if (link)
-        *link = sum.link;
-    return sum.ns;
+        *link = p->link;
+    return p->ns;
 }
 
 static size_t hash_of(const Pricer *pr, ValueId v, Placement from, Placement to)
