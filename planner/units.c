@@ -416,6 +416,10 @@ static Option option_of(Asking *as, const Way *w)
     memcpy(o.choice, w->choice, t->nop);
     for (uint32_t i = 0; i < t->nop; i++) {
         op[i] = from_part(&w->op[i]);
+        if (as->u->priced) {
+            least[i] = as->u->priced[i][w->choice[i]];
+            continue;
+        }
         cut_op(as, i, w->choice[i]);
         least[i] = price_both(as, i, true);
     }
@@ -556,13 +560,16 @@ static void find_least(Asking *as)
     UnitTable *t = as->t;
     Least *op = NEWN(as->arena, Least, t->nop + 1);
     read_choices(as);
-    for (uint32_t i = 0; i < t->nop; i++)
+    as->u->priced = NEWN(t->arena, Least *, t->nop + 1);
+    for (uint32_t i = 0; i < t->nop; i++) {
+        as->u->priced[i] = NEWN(t->arena, Least, as->ncut[i] + 1);
         for (uint32_t k = 0; k <= as->ncut[i]; k++) {
             cut_op(as, i, k);
-            Least ns = price_both(as, i, true);
+            Least ns = as->u->priced[i][k] = price_both(as, i, true);
             op[i].forward = k == 0 || ns.forward < op[i].forward ? ns.forward : op[i].forward;
             op[i].backward = k == 0 || ns.backward < op[i].backward ? ns.backward : op[i].backward;
         }
+    }
     as->u->least = least_of_pieces(t, op, &as->u->sum);
 }
 
@@ -615,6 +622,7 @@ Unit *units_find(UnitTable *t, const Config *c, uint32_t stage)
         u->least = like->least;
         u->sum = like->sum;
         u->choices = like->choices;
+        u->priced = like->priced;
         return u;
     }
     u->legal = begin_asking(&as, t, u, c->mesh, stage);

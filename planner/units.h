@@ -38,6 +38,7 @@ typedef struct Unit {
     Goal      goal;                   /* what they were judged by */
     bool      every;                  /* they are all the ways to split the ops */
     Intra     choices;                /* what the numbers of Option.choice mean */
+    Least   **priced;                 /* per op of the chain and choice: least times; NULL: rules give the splits */
 } Unit;
 
 typedef struct UnitTable {
