@@ -116,11 +116,11 @@ static void set_next(const Events *e, const Lane *l)
     for (uint32_t q = 0; q < STREAMS; q++)
         if (l->queue[q].running && l->queue[q].finish < next)
             next = l->queue[q].finish;
-    uint32_t at = (uint32_t)(l - e->lane);
-    if (e->next[at] == next)
+    uint32_t own = (uint32_t)(l - e->lane);
+    if (e->next[own] == next)
         return;
-    e->next[at] = next;
-    for (at = (e->leaves + at) / 2; at > 0; at /= 2) {
+    e->next[own] = next;
+    for (uint32_t at = (e->leaves + own) / 2; at > 0; at /= 2) {
         uint32_t low = e->first[2 * at], high = e->first[2 * at + 1];
         e->first[at] = e->next[high] < e->next[low] ? high : low;
     }
@@ -187,21 +187,20 @@ static void set_rates(const Events *e, Lane *l)
         }
     if (busy)
         set_rate(e, &l->queue[0], (beside ? 1 / e->slow_compute : 1) * (l->domain != NOTHING ? share_rate(e, l) : 1));
-    set_next(e, l);
 }
 
-/* After a lane started or ended a node: of what it runs, and of the runs that share with it.  Messages and
- * meetings leave the rates as they are. */
+/* After a lane started or ended a node: the rates of what it runs, and of the runs that share with it.
+ * Messages and meetings leave them as they are. */
 static void change_rates(const Events *e, Lane *l, const Node *n)
 {
-    if (n->kind != NODE_RUN && n->kind != NODE_COLLECTIVE) {
-        set_next(e, l);
+    if (n->kind != NODE_RUN && n->kind != NODE_COLLECTIVE)
         return;
-    }
     set_rates(e, l);
     for (uint32_t i = 0; i < e->nlane && n->queue == 0 && l->domain != NOTHING; i++)
-        if (&e->lane[i] != l && e->lane[i].domain != NOTHING)
+        if (&e->lane[i] != l && e->lane[i].domain != NOTHING) {
             set_rates(e, &e->lane[i]);
+            set_next(e, &e->lane[i]);
+        }
 }
 
 /* ---- accounts ---- */
@@ -254,8 +253,10 @@ static void start(Events *e, Lane *l, uint32_t q, int64_t ns)
     at->rate = 1;
     at->finish = e->now + ns;
     change_rates(e, l, at->node);
+    set_next(e, l);
 }
 
+/* The caller sets the lane's next end, when it knows what follows. */
 static void end(Events *e, Lane *l, uint32_t q)
 {
     Queue *at = &l->queue[q];
@@ -377,6 +378,7 @@ static void end_and_go_on(Events *e, Lane *l, uint32_t q)
         taken->received++;
     end(e, l, q);
     try_all(e, l);
+    set_next(e, l);
     if (taken && taken->posts)
         try_all(e, &e->lane[taken->from]);
 }
