@@ -20,21 +20,15 @@ static void settle(const Lane *l, uint32_t q, Queue *at)
         at->call++;
         at->at = 0;
     }
-}
-
-static bool is_over(const Lane *l, const Queue *at)
-{
-    return at->call >= l->p->ncall;
-}
-
-static uint32_t node_index(const Lane *l, uint32_t q)
-{
-    return l->recipe[l->queue[q].call]->in_queue[q][l->queue[q].at];
-}
-
-static Node *node_of(const Lane *l, uint32_t q)
-{
-    return &l->recipe[l->queue[q].call]->node[node_index(l, q)];
+    at->node = NULL;
+    at->nmet = 0;
+    at->awaits = NULL;
+    if (at->call == l->p->ncall)
+        return;
+    Recipe *r = l->recipe[at->call];
+    uint32_t node = r->in_queue[q][at->at];
+    at->node = &r->node[node];
+    at->index = l->base[at->call] + node;
 }
 
 /* ---- waits ---- */
@@ -46,18 +40,33 @@ static uint32_t runs_in(const Lane *l, uint32_t call, uint32_t on)
     return on >= p->first && on < p->end ? l->recipe[call]->node_of[on - p->first] : NOTHING;
 }
 
-/* Whether the latest `on` before instruction `instr` of this call has ended; true when there is none. */
-static bool is_met(const Lane *l, uint32_t call, const NodeWait *w)
+/* When the latest `on` before instruction `instr` of this call ended; when the lane began where there is none. */
+static const int64_t *awaited(const Lane *l, uint32_t call, const NodeWait *w)
 {
+    static const int64_t over = 0;
     const uint32_t *latest = w->same_slot ? l->latest_slot : l->latest;
     uint32_t proc = l->proc_of[w->on], node = w->on < w->instr ? runs_in(l, call, w->on) : NOTHING;
     while (node == NOTHING) {
         call = latest[call * l->p->nproc + proc];
         if (call == NOTHING)
-            return true;
+            return &over;
         node = runs_in(l, call, w->on);
     }
-    return l->done[l->base[call] + node] >= 0;
+    return &l->done[l->base[call] + node];
+}
+
+/* Whether all waits of a queue's node are over.  What is over stays so, and what is not is looked up
+ * once: the queue is asked after every event of its lane. */
+static bool is_free(const Lane *l, Queue *at)
+{
+    for (; at->nmet < at->node->nwait; at->nmet++) {
+        if (!at->awaits)
+            at->awaits = awaited(l, at->call, &at->node->wait[at->nmet]);
+        if (*at->awaits < 0)
+            return false;
+        at->awaits = NULL;
+    }
+    return true;
 }
 
 /* What was sent from this call's buffers before has arrived. */
@@ -69,29 +78,55 @@ static bool is_emptied(const Events *e, const Recipe *r)
     return true;
 }
 
-static bool is_ready(const Events *e, const Lane *l, uint32_t q)
+static bool is_ready(const Events *e, const Lane *l, uint32_t q, Queue *at)
 {
-    const Queue *at = &l->queue[q];
-    if (at->running || is_over(l, at))
-        return false;
-    const Node *n = node_of(l, q);
     if (q == 0 && at->at == 0 && !e->alone && !is_emptied(e, l->recipe[at->call]))
         return false;
-    for (uint32_t i = 0; i < n->nwait; i++)
-        if (!is_met(l, at->call, &n->wait[i]))
-            return false;
-    return true;
+    return is_free(l, at);
+}
+
+/* ---- the first to end ---- */
+
+/* A tournament of all lanes: whose next node ends first, of equals the lower one, wins a match and goes on
+ * to the next.  So a change costs as many matches as the logarithm of the lanes. */
+static void open_tournament(Events *e)
+{
+    for (e->leaves = 1; e->leaves < e->nlane;)
+        e->leaves *= 2;
+    e->next = NEWN(e->arena, int64_t, e->leaves);
+    e->first = NEWN(e->arena, uint32_t, 2 * e->leaves);
+    for (uint32_t i = 0; i < e->leaves; i++)
+        e->next[i] = INT64_MAX;
+    for (uint32_t i = 0; i < e->leaves; i++)
+        e->first[e->leaves + i] = i;
+    for (uint32_t at = e->leaves; at-- > 1;)
+        e->first[at] = e->first[2 * at];
+}
+
+/* The lane that is next, or NULL. */
+static Lane *first_to_end(const Events *e)
+{
+    uint32_t first = e->first[1];
+    return e->next[first] < INT64_MAX ? &e->lane[first] : NULL;
+}
+
+static void set_next(const Events *e, const Lane *l)
+{
+    int64_t next = INT64_MAX;
+    for (uint32_t q = 0; q < STREAMS; q++)
+        if (l->queue[q].running && l->queue[q].finish < next)
+            next = l->queue[q].finish;
+    uint32_t own = (uint32_t)(l - e->lane);
+    if (e->next[own] == next)
+        return;
+    e->next[own] = next;
+    for (uint32_t at = (e->leaves + own) / 2; at > 0; at /= 2) {
+        uint32_t low = e->first[2 * at], high = e->first[2 * at + 1];
+        e->first[at] = e->next[high] < e->next[low] ? high : low;
+    }
 }
 
 /* ---- rates ---- */
-
-static void set_next(Lane *l)
-{
-    l->next = INT64_MAX;
-    for (uint32_t q = 0; q < STREAMS; q++)
-        if (l->queue[q].running && l->queue[q].finish < l->next)
-            l->next = l->queue[q].finish;
-}
 
 static void set_rate(const Events *e, Queue *at, double rate)
 {
@@ -121,7 +156,7 @@ static int64_t shared_ns(const Events *e, const Lane *l, Node *n, double process
 
 static bool computes(const Lane *l)
 {
-    return l->queue[0].running && node_of(l, 0)->kind == NODE_RUN;
+    return l->queue[0].running && l->queue[0].node->kind == NODE_RUN;
 }
 
 /* With n ranks computing on k processors each runs at k / n, and at no more of the memory. */
@@ -136,7 +171,7 @@ static double share_rate(const Events *e, const Lane *l)
         }
     double processor = d->cores > 0 && threads > d->cores ? d->cores / threads : 1;
     double memory = d->bandwidth > 0 && bytes > d->bandwidth ? d->bandwidth / bytes : 1;
-    Node *n = node_of(l, 0);
+    Node *n = l->queue[0].node;
     memory = memory < processor ? memory : processor;
     return n->ns > 0 ? (double)n->ns / (double)shared_ns(e, l, n, processor, memory) : 1;
 }
@@ -146,21 +181,26 @@ static void set_rates(const Events *e, Lane *l)
 {
     bool beside = false, busy = computes(l);
     for (uint32_t q = 1; q < STREAMS; q++)
-        if (l->queue[q].running && node_of(l, q)->kind == NODE_COLLECTIVE) {
+        if (l->queue[q].running && l->queue[q].node->kind == NODE_COLLECTIVE) {
             beside = true;
             set_rate(e, &l->queue[q], busy ? 1 / e->slow_link : 1);
         }
     if (busy)
         set_rate(e, &l->queue[0], (beside ? 1 / e->slow_compute : 1) * (l->domain != NOTHING ? share_rate(e, l) : 1));
-    set_next(l);
 }
 
-/* After a lane started or ended a run: those that share with it. */
-static void set_domain_rates(const Events *e, const Lane *of)
+/* After a lane started or ended a node: the rates of what it runs, and of the runs that share with it.
+ * Messages and meetings leave them as they are. */
+static void change_rates(const Events *e, Lane *l, const Node *n)
 {
-    for (uint32_t i = 0; i < e->nlane && of->domain != NOTHING; i++)
-        if (&e->lane[i] != of && e->lane[i].domain != NOTHING)
+    if (n->kind != NODE_RUN && n->kind != NODE_COLLECTIVE)
+        return;
+    set_rates(e, l);
+    for (uint32_t i = 0; i < e->nlane && n->queue == 0 && l->domain != NOTHING; i++)
+        if (&e->lane[i] != l && e->lane[i].domain != NOTHING) {
             set_rates(e, &e->lane[i]);
+            set_next(e, &e->lane[i]);
+        }
 }
 
 /* ---- accounts ---- */
@@ -176,7 +216,7 @@ static void account(const Events *e, Lane *l)
     for (uint32_t q = 0; q < STREAMS; q++) {
         if (!l->queue[q].running)
             continue;
-        const Node *n = node_of(l, q);
+        const Node *n = l->queue[q].node;
         if (n->kind == NODE_RUN)
             l->spent.ns[l->cost[n->first].cls] += ns;
         else
@@ -184,13 +224,13 @@ static void account(const Events *e, Lane *l)
         return;
     }
     l->bubble += ns;
-    if (!is_over(l, &l->queue[0]) && l->time[l->queue[0].call].start >= 0)
+    if (l->queue[0].node && l->time[l->queue[0].call].start >= 0)
         l->time[l->queue[0].call].idle += ns;
 }
 
 static void account_run(const Events *e, Lane *l)
 {
-    const Node *n = node_of(l, 0);
+    const Node *n = l->queue[0].node;
     for (int i = 0; i < SPENT_PARTS; i++)
         l->spent.ns[i] += n->spent.ns[i];
     l->spent.ns[SPENT_SLOWED] += e->now - l->queue[0].start - n->ns;
@@ -205,32 +245,31 @@ static void start(Events *e, Lane *l, uint32_t q, int64_t ns)
     if (l->time[at->call].start < 0)
         l->time[at->call].start = e->now;
     if (l->begun)
-        l->begun[l->base[at->call] + node_index(l, q)] = e->now;
+        l->begun[at->index] = e->now;
     at->armed = false;
     at->running = true;
     at->start = at->since = e->now;
     at->left = (double)ns;
     at->rate = 1;
     at->finish = e->now + ns;
-    set_rates(e, l);
-    if (q == 0)
-        set_domain_rates(e, l);
+    change_rates(e, l, at->node);
+    set_next(e, l);
 }
 
+/* The caller sets the lane's next end, when it knows what follows. */
 static void end(Events *e, Lane *l, uint32_t q)
 {
     Queue *at = &l->queue[q];
+    const Node *n = at->node;
     account(e, l);
-    if (q == 0 && node_of(l, q)->kind == NODE_RUN)
+    if (q == 0 && n->kind == NODE_RUN)
         account_run(e, l);
-    l->done[l->base[at->call] + node_index(l, q)] = e->now;
+    l->done[at->index] = e->now;
     l->time[at->call].end = e->now > l->time[at->call].end ? e->now : l->time[at->call].end;
     at->running = false;
     at->at++;
     settle(l, q, at);
-    set_rates(e, l);
-    if (q == 0)
-        set_domain_rates(e, l);
+    change_rates(e, l, n);
 }
 
 /* ---- with other lanes ---- */
@@ -239,7 +278,7 @@ static void end(Events *e, Lane *l, uint32_t q)
 static uint32_t armed_queue(const Lane *l, NodeKind kind, uint32_t channel)
 {
     for (uint32_t q = 0; q < STREAMS; q++)
-        if (l->queue[q].armed && node_of(l, q)->kind == kind && node_of(l, q)->link == channel)
+        if (l->queue[q].armed && l->queue[q].node->kind == kind && l->queue[q].node->link == channel)
             return q;
     return NOTHING;
 }
@@ -247,7 +286,7 @@ static uint32_t armed_queue(const Lane *l, NodeKind kind, uint32_t channel)
 /* A sender that waits meets the receiver; one that does not only leaves word. */
 static void try_send(Events *e, Lane *l, uint32_t q)
 {
-    const Node *n = node_of(l, q);
+    const Node *n = l->queue[q].node;
     Channel *c = &e->channel[n->link];
     Lane *to = &e->lane[c->to];
     uint32_t other = armed_queue(to, NODE_RECV, n->link);
@@ -255,11 +294,11 @@ static void try_send(Events *e, Lane *l, uint32_t q)
         c->sent++;
         start(e, l, q, 0);
         if (other != NOTHING)
-            start(e, to, other, node_of(to, other)->ns);
+            start(e, to, other, to->queue[other].node->ns);
     } else if (other == NOTHING) {
         l->queue[q].armed = true;
     } else {
-        int64_t ns = node_of(to, other)->ns;
+        int64_t ns = to->queue[other].node->ns;
         start(e, l, q, ns);
         start(e, to, other, ns);
     }
@@ -267,7 +306,7 @@ static void try_send(Events *e, Lane *l, uint32_t q)
 
 static void try_recv(Events *e, Lane *l, uint32_t q)
 {
-    const Node *n = node_of(l, q);
+    const Node *n = l->queue[q].node;
     Channel *c = &e->channel[n->link];
     Lane *from = &e->lane[c->from];
     uint32_t other = c->posts ? NOTHING : armed_queue(from, NODE_SEND, n->link);
@@ -289,7 +328,7 @@ static bool all_came(const Events *e, uint32_t meeting, int64_t *ns)
         if (q == NOTHING)
             return false;
         m->queue[i] = q;
-        int64_t own = node_of(&e->lane[m->lane[i]], q)->ns;
+        int64_t own = e->lane[m->lane[i]].queue[q].node->ns;
         *ns = own > *ns ? own : *ns;
     }
     return true;
@@ -297,7 +336,7 @@ static bool all_came(const Events *e, uint32_t meeting, int64_t *ns)
 
 static void try_meeting(Events *e, Lane *l, uint32_t q)
 {
-    uint32_t meeting = node_of(l, q)->link;
+    uint32_t meeting = l->queue[q].node->link;
     const Meeting *m = &e->meeting[meeting];
     int64_t ns;
     l->queue[q].armed = true;
@@ -309,9 +348,10 @@ static void try_meeting(Events *e, Lane *l, uint32_t q)
 
 static void try_start(Events *e, Lane *l, uint32_t q)
 {
-    if (l->queue[q].armed || !is_ready(e, l, q))
+    Queue *at = &l->queue[q];
+    const Node *n = at->node;
+    if (!n || at->running || at->armed || !is_ready(e, l, q, at))
         return;
-    const Node *n = node_of(l, q);
     bool own = n->kind == NODE_RUN || n->kind == NODE_COLLECTIVE;
     if (own || e->alone)
         start(e, l, q, own ? n->ns : 0);
@@ -332,26 +372,18 @@ static void try_all(Events *e, Lane *l)
 /* The end of a node lets others start: of its lane, and where a message was taken, of its sender. */
 static void end_and_go_on(Events *e, Lane *l, uint32_t q)
 {
-    const Node *n = node_of(l, q);
+    const Node *n = l->queue[q].node;
     Channel *taken = n->kind == NODE_RECV && !e->alone ? &e->channel[n->link] : NULL;
     if (taken && taken->posts)
         taken->received++;
     end(e, l, q);
     try_all(e, l);
+    set_next(e, l);
     if (taken && taken->posts)
         try_all(e, &e->lane[taken->from]);
 }
 
 /* ---- the whole ---- */
-
-static Lane *first_to_end(const Events *e)
-{
-    Lane *first = NULL;
-    for (uint32_t i = 0; i < e->nlane; i++)
-        if (!first || e->lane[i].next < first->next)
-            first = &e->lane[i];
-    return first && first->next < INT64_MAX ? first : NULL;
-}
 
 static void begin(const Events *e, Lane *l)
 {
@@ -359,27 +391,26 @@ static void begin(const Events *e, Lane *l)
         settle(l, q, &l->queue[q]);
     for (uint32_t c = 0; c < l->p->ncall; c++)
         l->time[c] = (CallTime){.start = -1, .end = -1};
-    l->next = INT64_MAX;
     l->since = e->now;
 }
 
 int64_t events_run(Events *e)
 {
     e->now = 0;
+    open_tournament(e);
     for (uint32_t i = 0; i < e->nlane; i++)
         begin(e, &e->lane[i]);
     for (uint32_t i = 0; i < e->nlane; i++)
         try_all(e, &e->lane[i]);
     for (Lane *l = first_to_end(e); l; l = first_to_end(e)) {
-        e->now = l->next;
+        e->now = e->next[l - e->lane];
         for (uint32_t q = 0; q < STREAMS; q++)
             if (l->queue[q].running && l->queue[q].finish <= e->now)
                 end_and_go_on(e, l, q);
-        set_next(l);
     }
     for (uint32_t i = 0; i < e->nlane; i++) {
         for (uint32_t q = 0; q < STREAMS; q++)
-            assert(is_over(&e->lane[i], &e->lane[i].queue[q]) && "the lanes wait for each other");
+            assert(!e->lane[i].queue[q].node && "the lanes wait for each other");
         account(e, &e->lane[i]);
     }
     return e->now;

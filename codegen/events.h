@@ -48,6 +48,10 @@ typedef struct Recipe {
 
 typedef struct Queue {
     uint32_t call, at;                /* its next node, or the one that runs: the at-th of that call's recipe in this queue */
+    Node    *node;                    /* that node; NULL: behind the last call */
+    uint32_t index;                   /* its number among all of the lane */
+    uint32_t nmet;                    /* so many of its waits are over, the first ones */
+    const int64_t *awaits;            /* in Lane.done: when the wait after them is over; NULL: not looked up */
     bool     running, armed;          /* armed: only the other side is missing */
     double   left, rate;              /* ns alone still to be done at `since`; ns alone done a ns */
     int64_t  start, since, finish;
@@ -63,7 +67,6 @@ typedef struct Lane {
     uint32_t      *latest, *latest_slot;             /* [call][procedure]: the latest call of it before, of any slot or of the same; NOTHING */
     uint32_t      *proc_of;           /* per instruction */
     Queue          queue[STREAMS];
-    int64_t        next;              /* when its next node ends */
     int64_t        since;             /* time up to which it is accounted for */
     Spent          spent;
     int64_t        bubble;
@@ -92,6 +95,8 @@ typedef struct Events {
     double     slow_compute, slow_link;
     bool       alone;                 /* one call by itself: messages and meetings take no time and need no other side */
     int64_t    now;
+    int64_t   *next;                  /* per leaf of the tournament, a lane or nothing: when its next node ends */
+    uint32_t  *first, leaves;         /* the tournament: of each of its matches, from 1 on, the lane that ends first */
 } Events;
 
 /* Follow all lanes to their end; the time of the last event. */

@@ -11,9 +11,13 @@
 
 typedef struct Pricer Pricer;
 
+/* What is asked of a graph whatever the plan, read once for all pricers. */
+typedef struct PriceGraph PriceGraph;
+PriceGraph *price_graph(Arena *, const Graph *);
+
 /* For the plan's mesh, devices and number of micro-batches; its splits and stages do not
  * matter.  The diagnostics are those of layout_open(). */
-Status  pricer_open(Arena *, Diags *, const Graph *, const Plan *, const Cluster *, const Profile *, bool least, Pricer **out);
+Status  pricer_open(Arena *, Diags *, const PriceGraph *, const Plan *, const Cluster *, const Profile *, bool least, Pricer **out);
 void    pricer_close(Pricer *);
 Layout *pricer_layout(Pricer *);
 const Plan *pricer_plan(const Pricer *);

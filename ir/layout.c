@@ -14,11 +14,6 @@ Placement placement_whole(void)
     return p;
 }
 
-bool placement_equal(const Grid *g, Placement a, Placement b)
-{
-    return memcmp(a.on, b.on, g->n) == 0;
-}
-
 GridSet placement_on(const Grid *g, Placement p, int kind)
 {
     GridSet s = 0;

@@ -98,7 +98,13 @@ RankGroup grid_group(Arena *, const Grid *, uint32_t rank, GridSet);
 /* "tp", "dp.inner and tp" */
 const char *grid_names(Arena *, const Grid *, GridSet);
 
-bool      placement_equal(const Grid *, Placement, Placement);
+static inline bool placement_equal(const Grid *g, Placement a, Placement b)
+{
+    uint32_t d = 0;
+    while (d < g->n && a.on[d] == b.on[d])
+        d++;
+    return d == g->n;
+}
 Placement placement_whole(void);
 GridSet   placement_on(const Grid *, Placement, int kind);     /* grid axes with that entry */
 /* A tensor of a value as `rank` has it, in micro-batch 0; `micro`: the axis that is

@@ -157,6 +157,13 @@ static void place_backward_ops(Layout *l)
     }
 }
 
+/* One stage executes all of them. */
+static void place_on_one(Layout *l)
+{
+    for (uint32_t o = 0; o < l->g->nop; o++)
+        l->stages[o] = l->g->op[o].phase <= PHASE_BACKWARD;
+}
+
 /* ---- what crosses ---- */
 
 bool layout_has(const Layout *l, ValueId v, uint32_t stage)
@@ -199,6 +206,11 @@ Status layout_stages(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layo
     l->nstages = (uint32_t)plan->mesh[AXIS_pp];
     l->stages = NEWN(a, StageSet, g->nop + 1);
     l->used = NEWN(a, StageSet, g->nvalue + 1);
+    if (l->nstages == 1) {
+        place_on_one(l);
+        read_uses(l);
+        return OK;
+    }
     place_forward_ops(a, l, cuts.before);
     place_backward_ops(l);
     read_uses(l);

@@ -315,7 +315,8 @@ void intra_solve(Arena *a, Pricer *pr, const Chain *c, Goal goal, const Layout *
 {
     Solver s = open_solver(a, pr, c, goal, given, out);
     if (!out->why_not) {
-        read_rest(&s);
+        if (goal.slack > 0)
+            read_rest(&s);
         ways_solve(a, &s);
         out->cut_short |= s.lost;
     }

@@ -64,7 +64,7 @@ typedef struct Solver {
     uint32_t    *use0;                               /* per value, and one more: its uses */
     bool        *again;                              /* per op: it runs again when its round is recomputed */
     int64_t    **priced;                             /* per step: ns forward and backward by choice, -1: not known */
-    double      *rest;                               /* per step: ns of a step that all steps after it take at least */
+    double      *rest;                               /* per step: ns of a step that all steps after it take at least; NULL: ways are not limited */
     uint32_t   **guesses;                            /* per step and choice: what step_guesses() says */
     Rec        **guess;                              /* per step that guesses records: these */
     struct Known ***known;                           /* per step: lists of its moves so far, by hash */

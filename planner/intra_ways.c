@@ -190,7 +190,8 @@ static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, c
     Solver *s = st->s;
     uint32_t rounds = s->chain->part[st->step->part].rounds;
     double more = m ? step_of(s, rounds, m) : 0;
-    if (x->label[0].step + more + s->rest[st->at] > st->limit)
+    double rest = s->rest ? s->rest[st->at] : 0;
+    if (x->label[0].step + more + rest > st->limit)
         return;
     Rec rec[MOST_LIVE];
     memset(rec, 0, sizeof rec);
@@ -203,7 +204,7 @@ static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, c
             next.params += rounds * m->cost.params;
             next.saved += rounds * m->cost.saved;
         }
-        if (next.step + s->rest[st->at] <= st->limit)
+        if (next.step + rest <= st->limit)
             add_label(s, to, &next);
     }
 }

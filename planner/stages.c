@@ -22,9 +22,8 @@ typedef struct Stage {
     double    largest;                /* bytes kept by the piece that keeps most: what is worked on is of that size */
 } Stage;
 
-static void extend(const Staging *g, Stage *s, uint32_t stage, uint32_t piece)
+static void extend(const Staging *g, Stage *s, const Option *o, uint32_t piece)
 {
-    const Option *o = option_at(g, stage);
     const PieceCost *c = &o->piece[piece];
     s->cost.forward += c->forward;
     s->cost.backward += c->backward;
@@ -115,22 +114,25 @@ static double in_flight(const Staging *g, uint32_t stage)
     return g->stages == 1 ? 1 : g->config->gpipe ? m : m < after ? m : after;
 }
 
-static double bytes_needed(const Staging *g, const Stage *s, uint32_t stage, double again)
-{
-    double kept = s->cost.saved - again * s->round_saved;
-    return g->state_bytes * s->cost.params + in_flight(g, stage) * kept + s->largest + g->more_bytes;
-}
+/* What a stage has, whatever lies on it. */
+typedef struct Room { double in_flight, bytes; } Room;       /* micro-batches; bytes of memory */
 
-static double bytes_there(const Staging *g, uint32_t stage)
+static Room room_of(const Staging *g, uint32_t stage)
 {
     const Device *d = device_of(g, stage);
-    return (double)(d->memory - d->reserve);
+    return (Room){in_flight(g, stage), (double)(d->memory - d->reserve)};
+}
+
+static double bytes_needed(const Staging *g, const Stage *s, const Room *room, double again)
+{
+    double kept = s->cost.saved - again * s->round_saved;
+    return g->state_bytes * s->cost.params + room->in_flight * kept + s->largest + g->more_bytes;
 }
 
 /* The fewest rounds that are recomputed for the stage to fit; all, and false, where it does not. */
-static bool fewest_again(const Staging *g, const Stage *s, uint32_t stage, uint32_t *again)
+static bool fewest_again(const Staging *g, const Stage *s, const Room *room, uint32_t *again)
 {
-    double over = bytes_needed(g, s, stage, 0) - bytes_there(g, stage), each = in_flight(g, stage) * s->round_saved;
+    double over = bytes_needed(g, s, room, 0) - room->bytes, each = room->in_flight * s->round_saved;
     *again = 0;
     if (over <= 0)
         return true;
@@ -195,10 +197,11 @@ void staging_measure(const Staging *g, Candidate *c)
     c->bytes = -DBL_MAX;
     for (uint32_t s = 0; s < g->stages; s++) {
         Stage st = {0};
+        Room room = room_of(g, s);
         for (uint32_t i = c->begin[s]; i < c->begin[s + 1]; i++)
-            extend(g, &st, s, i);
+            extend(g, &st, option_at(g, s), i);
         double ns = stage_ns(g, &st, s, c->again[s], before.forward + before.backward), bound = stage_bound(g, &st, s, &before);
-        double over = bytes_needed(g, &st, s, c->again[s]) - bytes_there(g, s);
+        double over = bytes_needed(g, &st, &room, c->again[s]) - room.bytes;
         c->ns = ns > c->ns ? ns : c->ns;
         c->bound = bound > c->bound ? bound : c->bound;
         c->bytes = over > c->bytes ? over : c->bytes;
@@ -311,25 +314,27 @@ static bool pack(const Staging *g, double limit, bool fits, Candidate *out)
     uint32_t n = g->t->pieces.n, at = 0;
     double before = 0;
     for (uint32_t s = 0; s < g->stages; s++) {
+        const Option *o = option_at(g, s);
+        Room room = room_of(g, s);
         Stage st = {0};
-        uint32_t again = 0, first = at, most = n - (g->stages - 1 - s);
+        double ns = 0, own = 0;                          /* with what found a place so far */
+        uint32_t first = at, most = n - (g->stages - 1 - s);
         out->begin[s] = first;
-        out->again[s] = 0;
         for (uint32_t i = first; i < most; i++) {
-            Stage more = st;
-            uint32_t needed;
-            extend(g, &more, s, i);
-            bool room = fewest_again(g, &more, s, &needed);
-            if (i > first && ((fits && !room) || stage_ns(g, &more, s, needed, before) > limit))
+            uint32_t again;
+            extend(g, &st, o, i);
+            bool has_room = fewest_again(g, &st, &room, &again);
+            double more = stage_ns(g, &st, s, again, before);
+            if (i > first && ((fits && !has_room) || more > limit))
                 break;
-            st = more;
-            again = needed;
+            ns = more;
+            own = spent(&st, again);
+            out->again[s] = again;
             at = i + 1;
         }
-        out->again[s] = again;
-        if (stage_ns(g, &st, s, again, before) > limit)
+        if (ns > limit)
             return false;
-        before += spent(&st, again);
+        before += own;
     }
     out->begin[g->stages] = n;
     return at == n;
@@ -340,11 +345,12 @@ static void as_given(const Staging *g, Candidate *out)
 {
     for (uint32_t s = 0; s < g->stages; s++) {
         Stage st = {0};
+        Room room = room_of(g, s);
         out->begin[s] = g->t->given_begin[s];
         out->begin[s + 1] = s + 1 < g->stages ? g->t->given_begin[s + 1] : g->t->pieces.n;
         for (uint32_t i = out->begin[s]; i < out->begin[s + 1]; i++)
-            extend(g, &st, s, i);
-        (void)fewest_again(g, &st, s, &out->again[s]);
+            extend(g, &st, option_at(g, s), i);
+        (void)fewest_again(g, &st, &room, &out->again[s]);
     }
 }
 

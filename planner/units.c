@@ -33,6 +33,21 @@ static void read_weights(UnitTable *t)
             }
 }
 
+static void list_backward(UnitTable *t)
+{
+    const Graph *g = t->q->graph;
+    t->backward = NEWN(t->arena, OpId *, t->nop + 1);
+    t->nbackward = NEWN(t->arena, uint32_t, t->nop + 1);
+    for (uint32_t o = 0; o < g->nop; o++) {
+        const Op *op = &g->op[o];
+        if (op->phase != PHASE_BACKWARD || has_value(op->sum_of) || !has_op(op->forward))
+            continue;
+        uint32_t i = t->index[op->forward.i];
+        if (i != NOTHING && t->op[i].i == op->forward.i)
+            PUSH(t->arena, t->backward[i], t->nbackward[i], ((OpId){o}));
+    }
+}
+
 /* Whether two stages may meet a gradient that no rank has a summand of: where the batch is needed as a whole. */
 static bool is_summed(Arena *a, const Graph *g)
 {
@@ -80,10 +95,76 @@ UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions 
         }
     for (uint32_t o = 0; o < q->graph->nop; o++)
         t.index[o] = t.index[t.chain.like[o].i];
+    list_backward(&t);
     read_weights(&t);
+    t.prices = price_graph(a, q->graph);
+    t.links = links_read(a, q->cluster, NULL);
     t.no_sums = !is_summed(a, q->graph);
     t.may_recompute = may_recompute(q);
     return t;
+}
+
+/* ---- units that are alike ---- */
+
+/* Where the ranks of a unit lie.  A machine with devices of several kinds is not looked at, nor a plan with
+ * rules, which may say one thing on one mesh and another on the next. */
+static uint32_t *read_lies(const UnitTable *t, const UnitKey *k, const Mesh *m, uint32_t stage)
+{
+    const Cluster *cl = t->q->cluster;
+    uint32_t n = (uint32_t)(k->tp * k->cp), first = stage * (t->d->ndevices / (uint32_t)m->size[AXIS_pp]);
+    if (cl->ndevice > 1 || m->d->nrule > 0)
+        return NULL;
+    uint32_t *lies = NEWN(t->arena, uint32_t, (size_t)cl->nlevel * n + 1);
+    Arena *scratch = arena_new("lies");
+    for (uint32_t l = 0; l < cl->nlevel; l++) {
+        uint32_t *number = NEWN(scratch, uint32_t, t->links.nunit), units = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t *at = &number[links_unit(&t->links, l, m->device[first + i])];
+            if (*at == 0)
+                *at = ++units;
+            lies[l * n + i] = *at;
+        }
+    }
+    arena_free(scratch);
+    return lies;
+}
+
+static bool same_work(const Unit *x, const Unit *y)
+{
+    return x->lies && y->lies && x->key.tp == y->key.tp && x->key.cp == y->key.cp && x->key.micro == y->key.micro && x->key.kind == y->key.kind;
+}
+
+/* Whether all groups of ranks lie alike, so that whatever they do takes as long. */
+static bool same_lies(const UnitTable *t, const Unit *x, const Unit *y)
+{
+    size_t n = (size_t)(x->key.tp * x->key.cp) * t->q->cluster->nlevel;
+    return memcmp(x->lies, y->lies, n * sizeof *x->lies) == 0;
+}
+
+/* A unit whose least times are those of this one: without communication, it does not matter where ranks lie. */
+static const Unit *with_same_least(const UnitTable *t, const Unit *u)
+{
+    bool beside = t->q->cluster->device[u->key.kind].backend == BACKEND_CUDA;
+    for (uint32_t i = 0; i < t->nunit; i++)
+        if (t->unit[i]->legal && same_work(t->unit[i], u) && (beside || same_lies(t, t->unit[i], u)))
+            return t->unit[i];
+    return NULL;
+}
+
+static bool same_goal(const Goal *x, const Goal *y)
+{
+    return x->micro == y->micro && x->param_ns == y->param_ns && x->shared_ns == y->shared_ns;
+}
+
+/* A unit whose options are those of this one. */
+static const Unit *with_same_options(const UnitTable *t, const Unit *u)
+{
+    for (uint32_t i = 0; i < t->nunit; i++) {
+        const Unit *x = t->unit[i];
+        if (x != u && x->solved && x->legal && same_goal(&x->goal, &u->goal) && same_work(x, u) && same_lies(t, x, u))
+            return x;
+    }
+    return NULL;
 }
 
 /* ---- prices of ops ---- */
@@ -98,7 +179,6 @@ typedef struct Asking {
     Pricer    *pricer;
     Layout    *l;
     CutChoice **cut; uint32_t *ncut;  /* per op of the chain */
-    OpId     **backward; uint32_t *nbackward;        /* per op of the chain */
     bool       overlaps;              /* communication may run beside computing */
 } Asking;
 
@@ -124,33 +204,17 @@ static Plan local_plan(Arena *a, const UnitKey *k, const Mesh *m, uint32_t stage
     return p;
 }
 
-static void list_backward(Asking *as)
-{
-    const Graph *g = as->t->q->graph;
-    as->backward = NEWN(as->arena, OpId *, as->t->nop + 1);
-    as->nbackward = NEWN(as->arena, uint32_t, as->t->nop + 1);
-    for (uint32_t o = 0; o < g->nop; o++) {
-        const Op *op = &g->op[o];
-        if (op->phase != PHASE_BACKWARD || has_value(op->sum_of) || !has_op(op->forward))
-            continue;
-        uint32_t i = as->t->index[op->forward.i];
-        if (i != NOTHING && as->t->op[i].i == op->forward.i)
-            PUSH(as->arena, as->backward[i], as->nbackward[i], ((OpId){o}));
-    }
-}
-
 static bool begin_asking(Asking *as, UnitTable *t, Unit *u, const Mesh *m, uint32_t stage)
 {
     const Cluster *cl = t->q->cluster;
     *as = (Asking){.t = t, .u = u, .arena = arena_new("unit"), .tp_open = m->d->tp_open};
     as->plan = local_plan(as->arena, &u->key, m, stage);
     as->overlaps = cl->device[u->key.kind].backend == BACKEND_CUDA;
-    if (pricer_open(as->arena, t->said, t->q->graph, &as->plan, cl, t->q->profile, true, &as->pricer) != OK) {
+    if (pricer_open(as->arena, t->said, t->prices, &as->plan, cl, t->q->profile, true, &as->pricer) != OK) {
         arena_free(as->arena);
         return false;
     }
     as->l = pricer_layout(as->pricer);
-    list_backward(as);
     return true;
 }
 
@@ -178,9 +242,9 @@ static double price(const Asking *as, OpId o, bool least)
 static Least price_both(Asking *as, uint32_t i, bool least)
 {
     Least ns = {.forward = price(as, as->t->op[i], least)};
-    for (uint32_t b = 0; b < as->nbackward[i]; b++) {
-        layout_cut_backward(as->l, as->backward[i][b]);
-        ns.backward += price(as, as->backward[i][b], least);
+    for (uint32_t b = 0; b < as->t->nbackward[i]; b++) {
+        layout_cut_backward(as->l, as->t->backward[i][b]);
+        ns.backward += price(as, as->t->backward[i][b], least);
     }
     return ns;
 }
@@ -353,6 +417,10 @@ static Option option_of(Asking *as, const Way *w)
     memcpy(o.choice, w->choice, t->nop);
     for (uint32_t i = 0; i < t->nop; i++) {
         op[i] = from_part(&w->op[i]);
+        if (as->u->priced) {
+            least[i] = as->u->priced[i][w->choice[i]];
+            continue;
+        }
         cut_op(as, i, w->choice[i]);
         least[i] = price_both(as, i, true);
     }
@@ -382,9 +450,9 @@ static bool splits_any(const UnitTable *t, const Way *w)
 }
 
 /* Several good ways, from the fastest to the leanest. */
-static void add_ways(Asking *as, const Config *c, const Layout *given)
+static void add_ways(Asking *as, const Layout *given)
 {
-    Goal goal = open_goal(as->t->q, c->mesh, c->micro);
+    Goal goal = as->u->goal;
     Intra in;
     goal.slack = 0;
     goal.width = WIDTH;
@@ -443,14 +511,14 @@ static void add_every_way(Asking *as, uint32_t ways)
 }
 
 /* Splits that rules give: one option. */
-static void add_given(Asking *as, const Config *c)
+static void add_given(Asking *as)
 {
     Layout given;
     Diags *said = diags_new(as->t->sources);
     if (as->l->grid.n == 0) {
         add_option(as, NULL, NULL);
     } else if (layout_read(as->arena, said, as->t->q->graph, &as->plan, &given) == OK) {
-        add_ways(as, c, &given);
+        add_ways(as, &given);
         if (as->u->noption == 0)
             add_option(as, &given, NULL);
         as->u->noption = 1;
@@ -464,16 +532,24 @@ void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)
     if (u->solved)
         return;
     u->solved = true;
+    u->goal = open_goal(t->q, c->mesh, c->micro);
+    const Unit *like = u->legal ? with_same_options(t, u) : NULL;
+    if (like) {
+        u->option = like->option;
+        u->noption = like->noption;
+        u->every = like->every;
+        return;
+    }
     if (!u->legal || !begin_asking(&as, t, u, c->mesh, stage))
         return;
     read_choices(&as);
     uint32_t ways = count_ways(&as);
     if (!as.tp_open)
-        add_given(&as, c);
+        add_given(&as);
     else if (ways <= EVERY_WAY)
         add_every_way(&as, ways);
     else
-        add_ways(&as, c, NULL);
+        add_ways(&as, NULL);
     end_asking(&as);
 }
 
@@ -485,13 +561,16 @@ static void find_least(Asking *as)
     UnitTable *t = as->t;
     Least *op = NEWN(as->arena, Least, t->nop + 1);
     read_choices(as);
-    for (uint32_t i = 0; i < t->nop; i++)
+    as->u->priced = NEWN(t->arena, Least *, t->nop + 1);
+    for (uint32_t i = 0; i < t->nop; i++) {
+        as->u->priced[i] = NEWN(t->arena, Least, as->ncut[i] + 1);
         for (uint32_t k = 0; k <= as->ncut[i]; k++) {
             cut_op(as, i, k);
-            Least ns = price_both(as, i, true);
+            Least ns = as->u->priced[i][k] = price_both(as, i, true);
             op[i].forward = k == 0 || ns.forward < op[i].forward ? ns.forward : op[i].forward;
             op[i].backward = k == 0 || ns.backward < op[i].backward ? ns.backward : op[i].backward;
         }
+    }
     as->u->least = least_of_pieces(t, op, &as->u->sum);
 }
 
@@ -535,7 +614,17 @@ Unit *units_find(UnitTable *t, const Config *c, uint32_t stage)
             return t->unit[i];
     Unit *u = NEW(t->arena, Unit);
     u->key = key;
+    u->lies = read_lies(t, &key, c->mesh, stage);
+    const Unit *like = with_same_least(t, u);
     PUSH(t->arena, t->unit, t->nunit, u);
+    if (like) {
+        u->legal = true;
+        u->least = like->least;
+        u->sum = like->sum;
+        u->choices = like->choices;
+        u->priced = like->priced;
+        return u;
+    }
     u->legal = begin_asking(&as, t, u, c->mesh, stage);
     if (!u->legal)
         return u;

@@ -30,12 +30,15 @@ typedef struct UnitKey { int64_t tp, cp, micro; uint32_t tp_stride, cp_stride, k
 
 typedef struct Unit {
     UnitKey   key;
+    uint32_t *lies;                   /* [level][rank]: the rank's unit of that level of the machine, numbered as they come; NULL: no other unit is like it */
     bool      legal;                  /* the batch can be cut so */
     Least    *least, sum;             /* per piece, with any splits; of all pieces */
     Option   *option; uint32_t noption;
     bool      solved;                 /* the options are here */
+    Goal      goal;                   /* what they were judged by */
     bool      every;                  /* they are all the ways to split the ops */
     Intra     choices;                /* what the numbers of Option.choice mean */
+    Least   **priced;                 /* per op of the chain and choice: least times; NULL: rules give the splits */
 } Unit;
 
 typedef struct UnitTable {
@@ -47,11 +50,14 @@ typedef struct UnitTable {
     OpId              *op; uint32_t nop;             /* of the chain's parts, in order */
     uint32_t          *index;         /* per op of the graph: place in `op` of the one it is like; NOTHING */
     bool              *again;         /* per op of the graph, as chain_again() */
+    PriceGraph        *prices;        /* the graph, as all pricers read it */
+    OpId             **backward; uint32_t *nbackward; /* per op of the chain: its backward ops, sums apart */
     double            *weights;       /* per piece: trainable elements that no piece before it reads */
     uint32_t          *given_begin;   /* per stage: its first piece, where rules cut; NULL: the cuts are open */
     bool               no_sums;       /* not all gradients are summed over the copies of a weight */
     bool               may_recompute; /* rounds may be recomputed, and no rule says which */
     Unit             **unit; uint32_t nunit;
+    Links              links;         /* where devices lie */
     Diags             *said;          /* what was wrong with units that are not legal */
     Sources           *sources;
 } UnitTable;

@@ -46,7 +46,7 @@ static void check_ways(Setting setting, int64_t tp, int64_t micro, double slack)
     Chain chain = chain_read(m.a, m.g);
     Pricer *pricer;
     Intra in;
-    assert_int_equal(pricer_open(m.a, m.ds, m.g, &plan, m.cl, &profile, false, &pricer), OK);
+    assert_int_equal(pricer_open(m.a, m.ds, price_graph(m.a, m.g), &plan, m.cl, &profile, false, &pricer), OK);
     intra_solve(m.a, pricer, &chain, (Goal){.micro = micro, .slack = slack}, NULL, &in);
     if (in.why_not)
         fail_msg("%s: %s", setting.model, in.why_not);
