@@ -310,15 +310,21 @@ static void untangle(Converting *c, Placement to)
     }
 }
 
+/* Whether cuts by `set` may come to an axis now: inside of the cuts that it has, which all
+ * stay, and outside of those that are still to come. */
+static bool may_come(const Converting *c, Placement to, int axis, GridSet set)
+{
+    const Grid *g = &c->lw->layout.grid;
+    GridSet have = placement_on(g, c->now, axis), want = placement_on(g, to, axis), later = want & (GridSet)~(have | set);
+    return (have & ~want) == 0 && have >> __builtin_ctz(set) == 0 && (later == 0 || set >> __builtin_ctz(later) == 0);
+}
+
 static void reduce_partials(Converting *c, Placement to)
 {
     const Grid *g = &c->lw->layout.grid;
     for (int8_t x = 0; x < value_of(c->lw->g, c->v)->rank; x++) {
         GridSet set = going(c, to, PLACE_PARTIAL, x);
-        Placement then = c->now;
-        for (uint32_t d = 0; d < g->n; d++)
-            then.on[d] = set >> d & 1 ? x : then.on[d];
-        if (set && innermost(c, then, x, set))
+        if (set && may_come(c, to, x, set))
             step_reduce_scatter(c, set, x);
     }
     GridSet rest = placement_on(g, c->now, PLACE_PARTIAL) & (GridSet)~placement_on(g, to, PLACE_PARTIAL);
@@ -326,17 +332,24 @@ static void reduce_partials(Converting *c, Placement to)
         step_all_reduce(c, rest);
 }
 
+/* Cuts that move from one axis to another, all that do at once. */
+static bool exchange_one(Converting *c, Placement to, int8_t from)
+{
+    for (int8_t x = 0; x < value_of(c->lw->g, c->v)->rank; x++) {
+        GridSet set = x == from ? 0 : going(c, to, from, x);
+        if (!set || !innermost(c, c->now, from, set) || !may_come(c, to, x, set))
+            continue;
+        step_all_to_all(c, set, from, x);
+        return true;
+    }
+    return false;
+}
+
+/* One may make room for another. */
 static void exchange(Converting *c, Placement to)
 {
-    const Grid *g = &c->lw->layout.grid;
-    for (uint32_t d = 0; d < g->n; d++) {
-        GridSet set = (GridSet)(1u << d);
-        int8_t a = c->now.on[d], b = to.on[d];
-        Placement then = c->now;
-        then.on[d] = b;
-        if (a >= 0 && b >= 0 && a != b && innermost(c, c->now, a, set) && innermost(c, then, b, set))
-            step_all_to_all(c, set, a, b);
-    }
+    for (int8_t from = 0; from < value_of(c->lw->g, c->v)->rank;)
+        from = exchange_one(c, to, from) ? 0 : (int8_t)(from + 1);
 }
 
 TensorId convert(Lowering *lw, ValueId v, TensorId t, Placement from, Placement to)

@@ -37,6 +37,16 @@ static void sequence_parallel(void **unused)
     same_numbers(gpt2, (Pin){1, 1, 2, 1, 1, "split seq by cp"});
 }
 
+/* Fewer kv heads than tp: the mesh axis is used in two parts, and cuts by both move at once
+ * from one axis of a value to another. */
+static void cuts_that_move_together(void **unused)
+{
+    static const Setting few = {"tiny_llama", "batch=4 seq=12 vocab=60 hidden=48 heads=12 kv_heads=2 ffn=120 layers=1", NULL};
+    (void)unused;
+    same_numbers(few, (Pin){1, 1, 1, 4, 1, "split hidden in x by tp; split seq by tp"});
+    same_numbers(few, (Pin){1, 1, 1, 4, 1, "split seq in layer.norm1 by tp; split heads, ffn, vocab by tp; split hidden by tp"});
+}
+
 static void mixed(void **unused)
 {
     (void)unused;
@@ -93,7 +103,7 @@ int main(void)
         cmocka_unit_test(pipeline),
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(tensor_parallel),
-        cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(sequence_parallel), cmocka_unit_test(cuts_that_move_together),
         cmocka_unit_test(mixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,8 @@
  * as threads, and has the losses and norms of one device.  What the program refuses is
  * counted by its reason; and every kind of layout must have been executed.
  *
- * With two numbers the program takes that many models from that seed on. */
+ * With two numbers the program takes that many models from that seed on; with `print` and a
+ * seed it writes the texts of that one, to be looked at with pplan. */
 #include "tests/unit/history.h"
 #include "tests/unit/layouts.h"
 #include "tests/unit/planning.h"
@@ -131,17 +132,21 @@ static const char *first_devices(Arena *a, int64_t n)
     return t.s;
 }
 
+static const char *layout_rules(Arena *a, uint64_t seed, uint64_t k, const RandomModel *m)
+{
+    RandomLayout l = random_layout(a, seed * LAYOUTS + k, m);
+    return arena_printf(a, "devices = [%s]; %s", first_devices(a, l.pp * l.dp * l.cp * l.tp), l.rules);
+}
+
 /* The plans of layouts that are not refused; how many. */
 static uint32_t plans_of(Arena *a, Case *c, uint64_t seed, const RandomModel *m, Plan **plan, Reasons *r)
 {
     uint32_t n = 0;
-    for (uint64_t k = 0; k < LAYOUTS; k++) {
-        RandomLayout l = random_layout(a, seed * LAYOUTS + k, m);
-        if (try_rules(c, "devices = [%s]; %s", first_devices(a, l.pp * l.dp * l.cp * l.tp), l.rules) == OK)
+    for (uint64_t k = 0; k < LAYOUTS; k++)
+        if (try_rules(c, "%s", layout_rules(a, seed, k, m)) == OK)
             plan[n++] = c->plan;
         else
             count_reason(r, c->ds->first->text);
-    }
     return n;
 }
 
@@ -175,6 +180,19 @@ static void print_counts(const Executed *e, const Reasons *r)
         print_message("#   %s: %d\n", kinds[i].what, e->of_kind[i]);
 }
 
+static void assert_all_kinds(const Executed *e, const Reasons *r)
+{
+    for (int i = 0; i < KINDS; i++)
+        if (e->of_kind[i] == 0)
+            fail_msg("no plan with %s was executed", kinds[i].what);
+    for (int i = 0; i < RANDOM_FAMILIES; i++)
+        assert_true(e->of_family[i] > 0);
+    for (int x = 0; x < MESH_AXES; x++)
+        assert_true(e->of_axis[x] > 0 || x == AXIS_ep);
+    assert_true(e->gpipe > 0 && e->micro > 0 && e->three > 0 && e->eight > 0 && r->refused > 0);
+    assert_true(4 * r->refused < e->plans + r->refused);
+}
+
 static void random_layouts(void **state)
 {
     const Seeds *seeds = *state;
@@ -183,21 +201,27 @@ static void random_layouts(void **state)
     for (uint64_t i = 0; i < seeds->n; i++)
         check_model(seeds->first + i, &e, &r);
     print_counts(&e, &r);
-    for (int i = 0; i < KINDS; i++)
-        if (e.of_kind[i] == 0)
-            fail_msg("no plan with %s was executed", kinds[i].what);
-    for (int i = 0; i < RANDOM_FAMILIES; i++)
-        assert_true(e.of_family[i] > 0);
-    for (int x = 0; x < MESH_AXES; x++)
-        assert_true(e.of_axis[x] > 0 || x == AXIS_ep);
-    assert_true(e.gpipe > 0 && e.micro > 0 && e.three > 0 && e.eight > 0 && r.refused > 0);
-    assert_true(4 * r.refused < e.plans + r.refused);
+    if (seeds->n >= MODELS)
+        assert_all_kinds(&e, &r);
     arena_free(r.a);
+}
+
+static int print_texts(uint64_t seed)
+{
+    Arena *a = arena_new("texts");
+    RandomModel m = random_model(a, seed, "f64");
+    printf("%s\n%s", m.text, random_cores(a, MOST_RANKS));
+    for (uint64_t k = 0; k < LAYOUTS; k++)
+        printf("# --with '%s'\n", layout_rules(a, seed, k, &m));
+    arena_free(a);
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
     Seeds seeds = {0, MODELS};
+    if (argc == 3 && strcmp(argv[1], "print") == 0)
+        return print_texts(strtoull(argv[2], NULL, 10));
     if (argc == 3)
         seeds = (Seeds){strtoull(argv[2], NULL, 10), strtoull(argv[1], NULL, 10)};
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(random_layouts, &seeds)};
