@@ -307,9 +307,10 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
     if (c.cls == COST_link) {
         c.link = link_seconds(p, groups, in);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */
+        c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message : 0;
     } else {
-        c.compute = compute_seconds(cm, d, p, in);
-        c.memory = memory_seconds(d, p, in);
+        c.compute = compute_seconds(cm, d, p, in) * (c.cls == COST_attention ? cm->profile->slow_attention : 1);
+        c.memory = memory_seconds(d, p, in) * (op_computes(in->op) ? 1 : cm->profile->slow_memory);
         c.launch = op_info[in->op].flags & OPF_VIEW ? 0 : d->launch;
     }
     double busy = c.link + (c.compute > c.memory ? c.compute : c.memory);

@@ -37,7 +37,7 @@ static void read_keep(Maker *m, const Node *pair)
     p->keep[i] = k;
 }
 
-enum { OTHER_KEYS = 6 };
+enum { OTHER_KEYS = 9 };
 
 static void read_profile(Maker *m, const Node *settings)
 {
@@ -47,8 +47,11 @@ static void read_profile(Maker *m, const Node *settings)
     Key key[OTHER_KEYS + OVERLAPS] = {
         {.name = "slowdown.compute", .type = KEY_REAL, .out = &p->slow_compute, .lo = 1, .hi = 100},
         {.name = "slowdown.link", .type = KEY_REAL, .out = &p->slow_link, .lo = 1, .hi = 100},
+        {.name = "slowdown.attention", .type = KEY_REAL, .out = &p->slow_attention, .lo = 1, .hi = 100},
+        {.name = "slowdown.memory", .type = KEY_REAL, .out = &p->slow_memory, .lo = 1, .hi = 100},
         {.name = "step", .type = KEY_QUANTITY, .out = &p->step, .unit = UNIT_SECONDS},
         {.name = "issue", .type = KEY_QUANTITY, .out = &p->issue, .unit = UNIT_SECONDS},
+        {.name = "message", .type = KEY_QUANTITY, .out = &p->message, .unit = UNIT_SECONDS},
         {.name = "pad", .type = KEY_REAL, .out = &p->pad, .lo = 1, .hi = 100},
         {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
     };
@@ -83,7 +86,7 @@ Status elaborate_profile(Diags *ds, const Units *units, const char *name, Arena 
     Maker m = {.e = &e, .p = NEW(a, Profile)};
     m.scope = scope_new(&e, SCOPE_CLUSTER, "");
     *m.p = (Profile){.arena = a, .name = item->kid[0]->text, .doc = node_absent(item->kid[1]) ? NULL : item->kid[1]->text,
-                     .slow_compute = 1, .slow_link = 1, .pad = 1, .at = item->kid[0]->at};
+                     .slow_compute = 1, .slow_link = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1, .at = item->kid[0]->at};
     read_profile(&m, item->kid[2]);
     fail_settle(&e);
     TRY(diags_status(ds));

@@ -64,8 +64,11 @@ void profile_print(FILE *f, const Profile *p)
     }
     put_real(f, w, "slowdown.compute", p->slow_compute);
     put_real(f, w, "slowdown.link", p->slow_link);
+    put_real(f, w, "slowdown.attention", p->slow_attention);
+    put_real(f, w, "slowdown.memory", p->slow_memory);
     put_seconds(f, w, "step", p->step);
     put_seconds(f, w, "issue", p->issue);
+    put_seconds(f, w, "message", p->message);
     for (uint32_t i = 0; i < p->nkeep; i++) {
         snprintf(key, sizeof key, "keeps.%s", op_info[p->keep[i].op].name);
         put_real(f, w, key, p->keep[i].part);
@@ -83,8 +86,11 @@ int profile_check(const Profile *p, FILE *err)
     Checker k = {err, "profile", 0};
     if (!p->name || !(p->slow_compute >= 1) || !(p->slow_link >= 1) || !(p->pad >= 1))
         broken(&k, "'%s' slows compute by %g and links by %g, and pads by %g", p->name ? p->name : "", p->slow_compute, p->slow_link, p->pad);
-    if (!(p->step >= 0) || !(p->issue >= 0) || p->reserve < 0)
-        broken(&k, "'%s' adds %g s to a step and %g s to an instruction, and reserves %lld bytes", p->name, p->step, p->issue, (long long)p->reserve);
+    if (!(p->slow_attention >= 1) || !(p->slow_memory >= 1))
+        broken(&k, "'%s' slows attention by %g and ops bound by memory by %g", p->name, p->slow_attention, p->slow_memory);
+    if (!(p->step >= 0) || !(p->issue >= 0) || !(p->message >= 0) || p->reserve < 0)
+        broken(&k, "'%s' adds %g s to a step, %g s to an instruction and %g s to a message, and reserves %lld bytes", p->name, p->step, p->issue,
+               p->message, (long long)p->reserve);
     for (uint32_t i = 0; i < p->nkeep; i++)
         if (p->keep[i].op >= OP_KINDS || !(p->keep[i].part >= 0) || (i && p->keep[i].op <= p->keep[i - 1].op))
             broken(&k, "'%s': what it keeps (%u) is of no op, below 0, or out of order", p->name, i);
