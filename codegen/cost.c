@@ -313,9 +313,9 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
         c.memory = memory_seconds(d, p, in) * (op_computes(in->op) ? 1 : cm->profile->slow_memory);
         c.launch = op_info[in->op].flags & OPF_VIEW ? 0 : d->launch;
     }
+    if (in->op == OP_transpose && !cm->profile->packs)
+        c.memory = c.launch = 0;
     double busy = c.link + (c.compute > c.memory ? c.compute : c.memory);
-    if (cm->profile->issue > busy + c.launch)
-        c.launch = cm->profile->issue - busy;
     c.ns = nanoseconds(busy + c.launch);
     c.bound = bound_of(&c);
     return c;

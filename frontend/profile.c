@@ -37,13 +37,13 @@ static void read_keep(Maker *m, const Node *pair)
     p->keep[i] = k;
 }
 
-enum { OTHER_KEYS = 9 };
+enum { OTHER_KEYS = 12 };
 
 static void read_profile(Maker *m, const Node *settings)
 {
     Profile *p = m->p;
     double reserve = 0;
-    int overlap[OVERLAPS] = {0};
+    int overlap[OVERLAPS] = {0}, packs = true;
     Key key[OTHER_KEYS + OVERLAPS] = {
         {.name = "slowdown.compute", .type = KEY_REAL, .out = &p->slow_compute, .lo = 1, .hi = 100},
         {.name = "slowdown.link", .type = KEY_REAL, .out = &p->slow_link, .lo = 1, .hi = 100},
@@ -52,6 +52,9 @@ static void read_profile(Maker *m, const Node *settings)
         {.name = "step", .type = KEY_QUANTITY, .out = &p->step, .unit = UNIT_SECONDS},
         {.name = "issue", .type = KEY_QUANTITY, .out = &p->issue, .unit = UNIT_SECONDS},
         {.name = "message", .type = KEY_QUANTITY, .out = &p->message, .unit = UNIT_SECONDS},
+        {.name = "packs", .type = KEY_BOOL, .out = &packs},
+        {.name = "stall", .type = KEY_QUANTITY, .out = &p->stall, .unit = UNIT_SECONDS},
+        {.name = "stall.above", .type = KEY_WHOLE, .out = &p->stall_above, .lo = 0, .hi = 1 << 20},
         {.name = "pad", .type = KEY_REAL, .out = &p->pad, .lo = 1, .hi = 100},
         {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
     };
@@ -66,6 +69,7 @@ static void read_profile(Maker *m, const Node *settings)
     }
     for (int k = 0; k < OVERLAPS; k++)
         p->overlap[k] = overlap[k];
+    p->packs = packs;
     p->reserve = (int64_t)reserve;
 }
 

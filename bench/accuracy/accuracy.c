@@ -12,7 +12,7 @@
 #include "bench/accuracy/refit.h"
 #include "bench/accuracy/report.h"
 
-typedef struct Options { bool rows, commands, fit, cross, write; const char *home; } Options;
+typedef struct Options { bool rows, commands, fit, cross, write; const char *home, *only; } Options;
 
 static bool is_wanted(const Row *r)
 {
@@ -47,7 +47,7 @@ static Status table(const char *path, const Options *o)
     Rows rows;
     Status s = rows_read(a, path, arena_printf(a, "%s/runtimes.csv", o->home), &rows);
     if (s == OK && o->fit) {
-        RefitOptions ro = {arena_printf(a, "%s/models", o->home), "models", o->cross, o->write};
+        RefitOptions ro = {arena_printf(a, "%s/models", o->home), "models", o->only, o->cross, o->write, o->rows};
         s = refit(a, &rows, &ro);
     } else if (s == OK) {
         Results rs = {.rows = &rows, .result = NEWN(a, Result, rows.nrow + 1)};
@@ -75,6 +75,8 @@ int main(int argc, char **argv)
             o.fit = true;
         else if (strcmp(argv[i], "--cross") == 0)
             o.cross = true;
+        else if (strcmp(argv[i], "--only") == 0)
+            o.only = argv[++i];
         else if (strcmp(argv[i], "--write") == 0)
             o.write = true;
         else

@@ -34,6 +34,7 @@ static const Key keys[] = {
     {OWNER_profile, NULL, "slowdown.memory", FORM_number, offsetof(Profile, slow_memory), 1, 1.5, 4},
     {OWNER_profile, NULL, "issue", FORM_us, offsetof(Profile, issue), 1e-6, 1e-5, 1e-4},
     {OWNER_profile, NULL, "message", FORM_us, offsetof(Profile, message), 1e-6, 1e-4, 2e-3},
+    {OWNER_profile, NULL, "stall", FORM_us, offsetof(Profile, stall), 1e-6, 0.5, 2},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -133,8 +134,130 @@ const char *constant_name(Arena *a, const Constant *k)
 
 /* ---- files ---- */
 
+/* The value as it stands in a file: three digits, in the form of its key. */
+static const char *value_text(Arena *a, const Constant *k)
+{
+    Form form = keys[k->key].form;
+    return form == FORM_us ? arena_printf(a, "%.3g us", k->value * 1e6) : arena_printf(a, k->value < 100 ? "%.3g" : "%.0f", k->value);
+}
+
+/* Where "NAME" followed by blanks and "=" begins in a line; NULL: nowhere. */
+static char *find_setting(char *line, char *end, const char *name)
+{
+    size_t n = strlen(name);
+    for (char *at = line; at + n < end; at++) {
+        bool begins = at == line || strchr(" {,", at[-1]);
+        if (begins && strncmp(at, name, n) == 0 && at[n + strspn(at + n, " ")] == '=')
+            return at + n + strspn(at + n, " ") + 1 + strspn(at + n + strspn(at + n, " ") + 1, " ");
+    }
+    return NULL;
+}
+
+/* The number a value begins with, and its unit where it has one. */
+static size_t value_length(const char *value)
+{
+    size_t n = strspn(value, "0123456789.e-");
+    for (const char *unit = "us\0ms\0s\0"; *unit; unit += strlen(unit) + 1)
+        if (value[n] == ' ' && strncmp(value + n + 1, unit, strlen(unit)) == 0 && strchr(" ,}\n", value[n + 1 + strlen(unit)]))
+            return n + 1 + strlen(unit);
+    return n;
+}
+
+/* A curve's last fraction, all others in proportion. */
+static void put_curve(Text *t, const char **from, double last)
+{
+    const char *end = strchr(*from, '\n'), *at = *from;
+    double was = 1;
+    for (const char *c = at; (c = strchr(c, ']')) && c < end; c++) {
+        const char *number = c;
+        while (number > at && strchr("0123456789.", number[-1]))
+            number--;
+        was = number < c ? strtod(number, NULL) : was;
+    }
+    while (at < end) {
+        const char *close = strchr(at, ']'), *number = close;
+        if (!close || close > end)
+            break;
+        while (number > at && strchr("0123456789.", number[-1]))
+            number--;
+        text_puts(t, at, (size_t)(number - at));
+        if (number < close)
+            text_add(t, "%.3g", strtod(number, NULL) * last / was);
+        text_add(t, "]");
+        at = close + 1;
+    }
+    *from = at;
+}
+
+static bool starts_item(const char *line, const Key *key, const char *of)
+{
+    static const char *const word[] = {[OWNER_device] = "device", [OWNER_level] = "cluster", [OWNER_profile] = "profile"};
+    size_t n = strlen(word[key->owner]), m = strlen(of);
+    return strncmp(line, word[key->owner], n) == 0 && line[n] == ' ' && strncmp(line + n + 1, of, m) == 0 && line[n + 1 + m] == ' ';
+}
+
+/* The file with its one value replaced; NULL: it has no such setting. */
+static const char *replaced(Arena *a, const Constant *k, char *file)
+{
+    const Key *key = &keys[k->key];
+    bool inside = false;
+    for (char *line = file, *end; *line; line = end + 1) {
+        end = line + strcspn(line, "\n");
+        inside |= starts_item(line, key, k->of);
+        bool here = inside && (key->owner != OWNER_level || strncmp(line + strspn(line, " "), arena_printf(a, "level %s ", key->level), strlen(key->level) + 7) == 0);
+        char *value = here && line[0] != '#' ? find_setting(line, end, key->name) : NULL;
+        if (inside && *line == '}')
+            return NULL;
+        if (!value && *end)
+            continue;
+        if (!value)
+            return NULL;
+        Text t = text_new(a);
+        const char *rest = value;
+        text_puts(&t, file, (size_t)(value - file));
+        if (key->form == FORM_curve)
+            put_curve(&t, &rest, k->value);
+        else
+            text_add(&t, "%s", value_text(a, k));
+        text_add(&t, "%s", key->form == FORM_curve ? rest : rest + value_length(rest));
+        return t.s;
+    }
+    return NULL;
+}
+
+/* The bundled file that declares a device, a cluster or a profile. */
+static const char *file_of(Arena *a, const Constant *k, const char *models)
+{
+    static const char *const in[] = {"dgx_h100", "dgx_a100", "dgx_a100_40gb", "dgx1_v100", "dgx_h200", "dgx_b200", "gb200_nvl72"};
+    if (keys[k->key].owner == OWNER_profile)
+        return arena_printf(a, "%s/profiles/%s.pprofile", models, k->of);
+    if (keys[k->key].owner == OWNER_level)
+        return arena_printf(a, "%s/clusters/%s.pcluster", models, k->of);
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+        const char *path = arena_printf(a, "%s/clusters/%s.pcluster", models, in[i]);
+        size_t n;
+        char *text = read_file(a, path, &n);
+        if (text && strstr(text, arena_printf(a, "\ndevice %s ", k->of)))
+            return path;
+    }
+    return NULL;
+}
+
 Status constant_write(Arena *a, const Constant *k, const char *models)
 {
-    (void)a; (void)k; (void)models;
-    return OK;
+    const char *path = file_of(a, k, models), *new = NULL;
+    size_t n;
+    char *text = path ? read_file(a, path, &n) : NULL;
+    if (text)
+        new = replaced(a, k, text);
+    if (!new) {
+        fprintf(stderr, "error: cannot find '%s' in '%s'\n", constant_name(a, k), path ? path : models);
+        return ERR_REJECT;
+    }
+    FILE *f = fopen(path, "w");
+    bool written = f && fputs(new, f) >= 0;
+    if (f && fclose(f) == 0 && written)
+        return OK;
+    fprintf(stderr, "error: cannot write '%s': %s\n", path, strerror(errno));
+    return ERR_IO;
 }

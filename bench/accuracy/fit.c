@@ -1,10 +1,18 @@
-/* fit: coordinate descent, the same steps in the same order every time. */
+/* fit: damped least squares on the logarithms of constants, with weights that make it a sum of absolute
+ * misses.  The same steps in the same order every time. */
 #include "bench/accuracy/fit.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
+
+/* A miss below this counts no less: the noise of the runs themselves. */
+static const double NOISE = 0.01;
+static const double NUDGE = 0.02;                    /* of a logarithm, to see what a constant does */
+/* What a constant's way from its start to its end is worth, in misses: keeps what rows say nothing of where it began. */
+static const double PULL = 0.05;
+enum { ROUNDS = 12, TRIES = 4 };
 
 uint32_t fit_fold(const Row *r)
 {
@@ -25,11 +33,6 @@ Fit fit_new(Arena *a, Case **cases, uint32_t n)
     return f;
 }
 
-static double miss(double predicted, const Row *r)
-{
-    return fabs(log(predicted / r->seconds));
-}
-
 double fit_predict(Fit *f, uint32_t i)
 {
     arena_reset(f->scratch, 64 << 20);
@@ -37,46 +40,12 @@ double fit_predict(Fit *f, uint32_t i)
     return case_seconds(f->cases[i], f->scratch);
 }
 
-/* Of cases that a constant concerns: their misses now. */
-static double misses(const Fit *f, const Constant *k)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < f->n; i++)
-        if (f->in[i] && constant_concerns(k, f->cases[i]))
-            sum += miss(f->seconds[i], f->cases[i]->row);
-    return sum;
-}
+/* ---- constants ---- */
 
-static void apply(Fit *f, const Constant *k)
+static double pull_of(const Constant *k)
 {
-    for (uint32_t i = 0; i < f->n; i++)
-        if (constant_concerns(k, f->cases[i]))
-            constant_apply(k, f->cases[i]);
-}
-
-/* Whether another value is better; then it is taken.  It stops where too much is lost already. */
-static bool try_value(Fit *f, Constant *k, double value)
-{
-    double before = misses(f, k), sum = 0, old = k->value;
-    double *seconds = NEWN(f->arena, double, f->n + 1);
-    if (value == old)
-        return false;
-    k->value = value;
-    apply(f, k);
-    for (uint32_t i = 0; i < f->n && sum < before; i++)
-        if (f->in[i] && constant_concerns(k, f->cases[i])) {
-            seconds[i] = fit_predict(f, i);
-            sum += miss(seconds[i], f->cases[i]->row);
-        }
-    if (!(sum < before - 1e-4)) {
-        k->value = old;
-        apply(f, k);
-        return false;
-    }
-    for (uint32_t i = 0; i < f->n; i++)
-        if (f->in[i] && constant_concerns(k, f->cases[i]))
-            f->seconds[i] = seconds[i];
-    return true;
+    double reach = log(constant_most(k) / constant_least(k));
+    return PULL * log(k->value / constant_start(k)) / reach;
 }
 
 static double within(const Constant *k, double value)
@@ -85,34 +54,140 @@ static double within(const Constant *k, double value)
     return value < least ? least : value > most ? most : value;
 }
 
-/* Steps up, else down, as long as they are better. */
-static bool improve(Fit *f, Constant *k, double step)
+static void set(Fit *f, Constant *k, double value)
 {
-    bool better = false;
-    while (try_value(f, k, within(k, k->value * step)))
-        better = true;
-    while (!better && try_value(f, k, within(k, k->value / step)))
-        for (better = true; try_value(f, k, within(k, k->value / step));)
-            ;
-    return better;
+    k->value = within(k, value);
+    for (uint32_t i = 0; i < f->n; i++)
+        if (constant_concerns(k, f->cases[i]))
+            constant_apply(k, f->cases[i]);
+}
+
+static void predict_all(Fit *f, double *seconds)
+{
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->in[i])
+            seconds[i] = fit_predict(f, i);
+}
+
+static double miss(double predicted, const Row *r)
+{
+    return log(predicted / r->seconds);
+}
+
+/* The sum of misses, and of what constants are away from their start. */
+static double objective(const Fit *f, const double *seconds)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        double m = f->in[i] ? fabs(miss(seconds[i], f->cases[i]->row)) : 0;
+        sum += m > NOISE ? m : m * m / (2 * NOISE) + NOISE / 2;
+    }
+    for (uint32_t k = 0; k < f->constants.n; k++)
+        sum += pull_of(&f->constants.constant[k]) * pull_of(&f->constants.constant[k]) / PULL;
+    return sum;
+}
+
+/* ---- steps ---- */
+
+/* What each constant does to each case: d ln(seconds) / d ln(constant); [constant][case]. */
+static double *slopes(Fit *f)
+{
+    double *slope = NEWN(f->scratch_fit, double, (size_t)f->constants.n * f->n + 1);
+    for (uint32_t k = 0; k < f->constants.n; k++) {
+        Constant *c = &f->constants.constant[k];
+        double was = c->value, to = within(c, was * exp(NUDGE));
+        if (to == was)
+            to = within(c, was * exp(-NUDGE));
+        set(f, c, to);
+        for (uint32_t i = 0; i < f->n; i++)
+            if (f->in[i] && constant_concerns(c, f->cases[i]))
+                slope[(size_t)k * f->n + i] = log(fit_predict(f, i) / f->seconds[i]) / log(to / was);
+        set(f, c, was);
+    }
+    return slope;
+}
+
+/* Solve a x = b of n unknowns in place, by Gauss's elimination; a is symmetric and positive. */
+static void solve(double *a, double *b, uint32_t n)
+{
+    for (uint32_t p = 0; p < n; p++)
+        for (uint32_t i = p + 1; i < n; i++) {
+            double part = a[i * n + p] / a[p * n + p];
+            for (uint32_t j = p; j < n && part != 0; j++)
+                a[i * n + j] -= part * a[p * n + j];
+            b[i] -= part * b[p];
+        }
+    for (uint32_t i = n; i-- > 0;) {
+        for (uint32_t j = i + 1; j < n; j++)
+            b[i] -= a[i * n + j] * b[j];
+        b[i] /= a[i * n + i];
+    }
+}
+
+/* The change of each logarithm that the slopes ask for, with a damping. */
+static double *step_of(const Fit *f, const double *slope, double damping)
+{
+    uint32_t n = f->constants.n;
+    double *a = NEWN(f->scratch_fit, double, (size_t)n * n + 1), *b = NEWN(f->scratch_fit, double, n + 1);
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!f->in[i])
+            continue;
+        double m = miss(f->seconds[i], f->cases[i]->row), weight = 1 / (fabs(m) > NOISE ? fabs(m) : NOISE);
+        for (uint32_t k = 0; k < n; k++) {
+            double s = slope[(size_t)k * f->n + i];
+            b[k] -= weight * s * m;
+            for (uint32_t j = 0; j < n && s != 0; j++)
+                a[k * n + j] += weight * s * slope[(size_t)j * f->n + i];
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const Constant *c = &f->constants.constant[k];
+        double reach = log(constant_most(c) / constant_least(c));
+        b[k] -= 2 * pull_of(c) / reach;
+        a[k * n + k] = a[k * n + k] * (1 + damping) + 2 * PULL / (reach * reach);
+    }
+    solve(a, b, n);
+    return b;
+}
+
+static void move(Fit *f, const double *from, const double *step)
+{
+    for (uint32_t k = 0; k < f->constants.n; k++) {
+        double s = step[k] > 0.5 ? 0.5 : step[k] < -0.5 ? -0.5 : step[k];
+        set(f, &f->constants.constant[k], from[k] * exp(s));
+    }
+}
+
+/* One round: the first damping with which it gets better; false: none. */
+static bool improve(Fit *f, double *damping)
+{
+    double *from = NEWN(f->scratch_fit, double, f->constants.n + 1), *seconds = NEWN(f->scratch_fit, double, f->n + 1);
+    double before = objective(f, f->seconds), *slope = slopes(f);
+    for (uint32_t k = 0; k < f->constants.n; k++)
+        from[k] = f->constants.constant[k].value;
+    for (int t = 0; t < TRIES; t++, *damping *= 6) {
+        move(f, from, step_of(f, slope, *damping));
+        predict_all(f, seconds);
+        double now = objective(f, seconds);
+        if (now < before) {
+            memcpy(f->seconds, seconds, f->n * sizeof *seconds);
+            *damping /= 4;
+            return now < before * 0.998;
+        }
+    }
+    for (uint32_t k = 0; k < f->constants.n; k++)
+        set(f, &f->constants.constant[k], from[k]);
+    return false;
 }
 
 void fit_run(Fit *f)
 {
-    static const double steps[] = {1.6, 1.2, 1.06, 1.02};
-    for (uint32_t k = 0; k < f->constants.n; k++) {
-        f->constants.constant[k].value = constant_start(&f->constants.constant[k]);
-        apply(f, &f->constants.constant[k]);
-    }
-    for (uint32_t i = 0; i < f->n; i++)
-        if (f->in[i])
-            f->seconds[i] = fit_predict(f, i);
-    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
-        for (int round = 0; round < 6; round++) {
-            bool better = false;
-            for (uint32_t k = 0; k < f->constants.n; k++)
-                better |= improve(f, &f->constants.constant[k], steps[s]);
-            if (!better)
-                break;
-        }
+    double damping = 0.3;
+    f->scratch_fit = arena_new("fit");
+    for (uint32_t k = 0; k < f->constants.n; k++)
+        set(f, &f->constants.constant[k], constant_start(&f->constants.constant[k]));
+    predict_all(f, f->seconds);
+    for (int round = 0; round < ROUNDS && improve(f, &damping); round++)
+        ;
+    arena_free(f->scratch_fit);
 }

@@ -6,7 +6,7 @@
 enum { FOLDS = 5 };
 
 typedef struct Fit {
-    Arena     *arena, *scratch;
+    Arena     *arena, *scratch, *scratch_fit;           /* of the fit, of a prediction, of a run of it */
     Case     **cases; uint32_t n;
     double    *seconds;               /* per case, under the constants as they are */
     bool      *in;                    /* per case: takes part in the fit */

@@ -132,6 +132,8 @@ static const char *rules_of(Arena *a, const Row *r)
         text_add(&t, "; recompute layer.attn.core full");
     if (r->dp > 1 && strchr(r->zero, '1'))
         text_add(&t, "; shard optimizer by dp");
+    if (r->gpus > 1)
+        text_add(&t, "; bucket = %lld MB", (long long)r->runtime->bucket_mb);
     text_add(&t, "; microbatches = %lld", (long long)(r->batch / r->dp / r->micro));
     return t.s;
 }

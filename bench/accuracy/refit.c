@@ -14,13 +14,13 @@ static bool is_open(const Row *r)
 }
 
 /* Lower all open rows; what the compiler refuses is left out, as in the report. */
-static Case **lowered(Arena *a, Rows *rows, const char *models, uint32_t *n)
+static Case **lowered(Arena *a, Rows *rows, const char *models, const char *only, uint32_t *n)
 {
     Case **cases = NEWN(a, Case *, rows->nrow + 1);
     *n = 0;
     for (uint32_t i = 0; i < rows->nrow; i++) {
         Case *c = NEW(a, Case);
-        if (is_open(&rows->row[i]) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
+        if (is_open(&rows->row[i]) && (!only || strcmp(rows->row[i].runtime->profile, only) == 0) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
             cases[(*n)++] = c;
     }
     return cases;
@@ -85,13 +85,17 @@ static void cross_validate(Fit *f)
 Status refit(Arena *a, Rows *rows, const RefitOptions *o)
 {
     uint32_t n;
-    Case **cases = lowered(a, rows, o->models, &n);
+    Case **cases = lowered(a, rows, o->models, o->only, &n);
     Fit f = fit_new(a, cases, n);
     printf("fitted to %u rows of class A; rows of Korthikanti et al. are in no fit\n\n", n);
     fit_run(&f);
     print_constants(&f);
     printf("\nerror of step time in %%, after %llu predictions\n", (unsigned long long)f.tried);
     print_all_errors(&f, f.seconds, "fitted");
+    for (uint32_t i = 0; i < n && o->rows; i++) {
+        const Row *w = cases[i]->row;
+        printf("R,%s,%lld,%lld,%lld,%lld,%lld,%lld,%.4g,%.4g,%.1f\n", w->id, (long long)w->gpus, (long long)w->dp, (long long)w->tp, (long long)w->pp, (long long)w->micro,(long long)(w->batch/w->dp/w->micro), w->seconds, f.seconds[i], 100*(f.seconds[i]/w->seconds-1));
+    }
     Status s = OK;
     for (uint32_t i = 0; i < f.constants.n && o->write && s == OK; i++)
         s = constant_write(a, &f.constants.constant[i], o->bundled);

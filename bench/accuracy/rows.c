@@ -12,14 +12,15 @@
 
 static Status read_runtimes(Rows *rows, const char *path)
 {
-    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum"};
+    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum", "bucket_mb"};
     Csv csv;
     TRY(csv_read(rows->arena, path, &csv));
     TRY(csv_needs(&csv, columns, sizeof columns / sizeof *columns));
     for (uint32_t i = 0; i < csv.nrow; i++) {
         const CsvRow *r = &csv.row[i];
         Runtime t = {csv_cell(&csv, r, "source"), csv_cell(&csv, r, "gpu"), csv_cell(&csv, r, "profile"), csv_cell(&csv, r, "cluster"),
-                     strtoll(csv_cell(&csv, r, "per_node"), NULL, 10), strcmp(csv_cell(&csv, r, "stages"), "by cost") == 0, strtoll(csv_cell(&csv, r, "quantum"), NULL, 10)};
+                     strtoll(csv_cell(&csv, r, "per_node"), NULL, 10), strcmp(csv_cell(&csv, r, "stages"), "by cost") == 0,
+                     strtoll(csv_cell(&csv, r, "bucket_mb"), NULL, 10), strtoll(csv_cell(&csv, r, "quantum"), NULL, 10)};
         PUSH(rows->arena, rows->runtime, rows->nruntime, t);
     }
     return OK;

@@ -11,6 +11,7 @@ typedef struct Runtime {
     const char *profile, *cluster;    /* names of bundled files */
     int64_t     per_node;             /* GPUs for one of the cluster's `nodes` */
     bool        by_cost;              /* stages are cut by the cost of layers and head, not by the number of layers */
+    int64_t     bucket_mb;            /* gradients that are summed together */
     int64_t     quantum;              /* the vocabulary is padded to a multiple of this times tp */
 } Runtime;
 
