@@ -28,9 +28,11 @@ typedef struct Profile {
     Arena      *arena;
     const char *name, *doc;
     bool        overlap[OVERLAPS];
+    bool        fuses_sums;           /* a matmul adds to a gradient of more bits itself; else what it made is added by another pass */
     bool        packs;                /* what is communicated is packed first, and unpacked after: it lies in memory another way */
     double      slow_compute;         /* 1 or more: compute takes this times longer while communication runs beside it */
     double      slow_link;            /* likewise communication while compute runs */
+    double      slow_matmul;          /* 1 or more: its matmuls against the device's curve */
     double      slow_attention;       /* 1 or more: its attention against the device's best kernel */
     double      slow_memory;          /* 1 or more: ops bound by memory against ours: kernels that are not fused move values again */
     double      step;                 /* seconds a step takes beyond its instructions: loading, logging, the host */

@@ -26,13 +26,12 @@ static const Key keys[] = {
     {OWNER_device, NULL, "efficiency", FORM_curve, offsetof(Device, efficiency), 0.55, 0.75, 0.92},
     {OWNER_device, NULL, "efficiency.memory", FORM_curve, offsetof(Device, memory_efficiency), 0.5, 0.8, 0.95},
     {OWNER_device, NULL, "depth", FORM_number, offsetof(Device, depth), 64, 256, 1024},
-    {OWNER_device, NULL, "launch", FORM_us, offsetof(Device, launch), 1e-6, 4e-6, 8e-6},
-    {OWNER_level, "node", "efficiency", FORM_part, offsetof(Level, efficiency), 0.4, 0.75, 0.95},
+    {OWNER_device, NULL, "unaligned", FORM_number, offsetof(Device, unaligned), 0.05, 0.5, 1},
+    {OWNER_level, "node", "efficiency", FORM_part, offsetof(Level, efficiency), 0.3, 0.75, 0.95},
     {OWNER_level, "pod", "efficiency", FORM_part, offsetof(Level, efficiency), 0.3, 0.75, 0.95},
     {OWNER_level, "pod", "latency", FORM_us, offsetof(Level, latency), 4e-6, 2e-5, 4e-4},
-    {OWNER_profile, NULL, "slowdown.attention", FORM_number, offsetof(Profile, slow_attention), 1, 1.4, 2.5},
-    {OWNER_profile, NULL, "slowdown.memory", FORM_number, offsetof(Profile, slow_memory), 1, 1.5, 4},
-    {OWNER_profile, NULL, "issue", FORM_us, offsetof(Profile, issue), 1e-6, 1e-5, 1e-4},
+    {OWNER_profile, NULL, "slowdown.matmul", FORM_number, offsetof(Profile, slow_matmul), 1, 1.1, 1.5},
+    {OWNER_profile, NULL, "slowdown.memory", FORM_number, offsetof(Profile, slow_memory), 1, 1.5, 6},
     {OWNER_profile, NULL, "message", FORM_us, offsetof(Profile, message), 1e-6, 1e-4, 2e-3},
     {OWNER_profile, NULL, "stall", FORM_us, offsetof(Profile, stall), 1e-6, 0.5, 2},
 };
@@ -100,6 +99,17 @@ void constant_apply(const Constant *k, Case *c)
         curve->point[i].fraction *= part;
 }
 
+/* Rows of few say little: then only how fast its matmuls are is fitted. */
+enum { FEW = 10 };
+
+static bool is_fitted(const Key *k, const char *of, Case *const *cases, uint32_t n)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < n; i++)
+        rows += base_of(cases[i], k) && strcmp(owner_of(cases[i], k), of) == 0;
+    return rows >= FEW || (k->owner == OWNER_device && strcmp(k->name, "efficiency") == 0);
+}
+
 static bool is_known(const Constants *cs, uint32_t key, const char *of)
 {
     for (uint32_t i = 0; i < cs->n; i++)
@@ -114,7 +124,8 @@ Constants constants_of(Arena *a, Case *const *cases, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < KEYS; k++) {
             const char *of = owner_of(cases[i], &keys[k]);
-            if (!base_of(cases[i], &keys[k]) || is_known(&out, k, of))
+            bool moot = strcmp(keys[k].name, "stall") == 0 && cases[i]->loaded.profile->stall_above == 0;
+            if (!base_of(cases[i], &keys[k]) || moot || is_known(&out, k, of) || !is_fitted(&keys[k], of, cases, n))
                 continue;
             Constant new = {k, of, value_in(cases[i], &keys[k])};
             PUSH(a, out.constant, out.n, new);

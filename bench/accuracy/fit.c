@@ -12,7 +12,7 @@ static const double NOISE = 0.01;
 static const double NUDGE = 0.02;                    /* of a logarithm, to see what a constant does */
 /* What a constant's way from its start to its end is worth, in misses: keeps what rows say nothing of where it began. */
 static const double PULL = 0.05;
-enum { ROUNDS = 12, TRIES = 4 };
+enum { ROUNDS = 14, TRIES = 4, IDLE = 2 };     /* IDLE: rounds in a row that gain next to nothing end it */
 
 uint32_t fit_fold(const Row *r)
 {
@@ -124,8 +124,8 @@ static void solve(double *a, double *b, uint32_t n)
     }
 }
 
-/* The change of each logarithm that the slopes ask for, with a damping. */
-static double *step_of(const Fit *f, const double *slope, double damping)
+/* The equations for the change of each logarithm, with a damping; those of `held` are 0. */
+static double *solved_step(const Fit *f, const double *slope, double damping, const bool *held)
 {
     uint32_t n = f->constants.n;
     double *a = NEWN(f->scratch_fit, double, (size_t)n * n + 1), *b = NEWN(f->scratch_fit, double, n + 1);
@@ -146,8 +146,30 @@ static double *step_of(const Fit *f, const double *slope, double damping)
         b[k] -= 2 * pull_of(c) / reach;
         a[k * n + k] = a[k * n + k] * (1 + damping) + 2 * PULL / (reach * reach);
     }
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t j = 0; j < n && held[k]; j++) {
+            a[k * n + j] = a[j * n + k] = k == j;
+            b[k] = 0;
+        }
     solve(a, b, n);
     return b;
+}
+
+/* A constant that would leave its range stays at the end, and the others are asked again. */
+static double *step_of(const Fit *f, const double *slope, double damping)
+{
+    bool *held = NEWN(f->scratch_fit, bool, f->constants.n + 1);
+    double *step = solved_step(f, slope, damping, held);
+    for (bool more = true; more; step = more ? solved_step(f, slope, damping, held) : step) {
+        more = false;
+        for (uint32_t k = 0; k < f->constants.n; k++) {
+            const Constant *c = &f->constants.constant[k];
+            bool out = (c->value <= constant_least(c) && step[k] < 0) || (c->value >= constant_most(c) && step[k] > 0);
+            more |= out && !held[k];
+            held[k] |= out;
+        }
+    }
+    return step;
 }
 
 static void move(Fit *f, const double *from, const double *step)
@@ -158,8 +180,8 @@ static void move(Fit *f, const double *from, const double *step)
     }
 }
 
-/* One round: the first damping with which it gets better; false: none. */
-static bool improve(Fit *f, double *damping)
+/* One round: the first damping with which it gets better; the part of the objective it gains. */
+static double improve(Fit *f, double *damping)
 {
     double *from = NEWN(f->scratch_fit, double, f->constants.n + 1), *seconds = NEWN(f->scratch_fit, double, f->n + 1);
     double before = objective(f, f->seconds), *slope = slopes(f);
@@ -172,22 +194,22 @@ static bool improve(Fit *f, double *damping)
         if (now < before) {
             memcpy(f->seconds, seconds, f->n * sizeof *seconds);
             *damping /= 4;
-            return now < before * 0.998;
+            return 1 - now / before;
         }
     }
     for (uint32_t k = 0; k < f->constants.n; k++)
         set(f, &f->constants.constant[k], from[k]);
-    return false;
+    return 0;
 }
 
 void fit_run(Fit *f)
 {
-    double damping = 0.3;
+    double damping = 0.1;
     f->scratch_fit = arena_new("fit");
     for (uint32_t k = 0; k < f->constants.n; k++)
         set(f, &f->constants.constant[k], constant_start(&f->constants.constant[k]));
     predict_all(f, f->seconds);
-    for (int round = 0; round < ROUNDS && improve(f, &damping); round++)
-        ;
+    for (int round = 0, idle = 0; round < ROUNDS && idle < IDLE; round++)
+        idle = improve(f, &damping) < 0.003 ? idle + 1 : 0;
     arena_free(f->scratch_fit);
 }

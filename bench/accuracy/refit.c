@@ -20,7 +20,7 @@ static Case **lowered(Arena *a, Rows *rows, const char *models, const char *only
     *n = 0;
     for (uint32_t i = 0; i < rows->nrow; i++) {
         Case *c = NEW(a, Case);
-        if (is_open(&rows->row[i]) && (!only || strcmp(rows->row[i].runtime->profile, only) == 0) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
+        if (is_open(&rows->row[i]) && (!only || strstr(only, rows->row[i].runtime->profile)) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
             cases[(*n)++] = c;
     }
     return cases;

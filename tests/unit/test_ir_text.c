@@ -328,7 +328,7 @@ static void a_profile_prints_in_the_language(void **state)
 {
     (void)state;
     Keep keep[] = {{OP_gelu, 2}, {OP_softmax, 0}};
-    Profile p = {.name = "eager", .doc = "a runtime", .overlap = {[OVERLAP_gradient] = true}, .slow_compute = 1.1, .slow_link = 1, .slow_attention = 1,
+    Profile p = {.name = "eager", .doc = "a runtime", .overlap = {[OVERLAP_gradient] = true}, .slow_compute = 1.1, .slow_link = 1, .slow_matmul = 1, .slow_attention = 1,
                  .slow_memory = 1.5, .step = 0.01, .issue = 7e-6, .message = 2e-4, .keep = keep, .nkeep = 1, .pad = 1.05, .reserve = 1000000000};
     char text[1024];
     FILE *f = fmemopen(text, sizeof text, "w"), *err = fopen("/dev/null", "w");
