@@ -267,6 +267,15 @@ static void lay_out_frozen(Program *p, Move *of)
     }
 }
 
+/* A stage without a trained weight sums the norm with those that have one. */
+static bool meets_others(const Lowering *lw)
+{
+    bool trained = false;
+    for (uint32_t w = 0; w < lw->g->nweight; w++)
+        trained |= has_value(lw->g->weight[w].gradient);
+    return trained && lw->p->nranks > 1 && proc_find(lw->p, PROC_backward);
+}
+
 void bucket(Lowering *lw)
 {
     Program *p = lw->p;
@@ -282,7 +291,7 @@ void bucket(Lowering *lw)
     }
     lay_out_frozen(p, of);
     move_tensors(p, of, nbuffer);
-    if (bs.nbucket > 0)
+    if (bs.nbucket > 0 || meets_others(lw))
         add_update(&bs);
     code_sweep(p, scratch);
 }

@@ -40,5 +40,7 @@ int64_t *simulate_instructions(Arena *, const Cluster *, const Plan *, const Pro
 
 /* Bytes a rank needs under a profile, beyond the reserve of its device (keeps.c): with prun those of its map. */
 int64_t profile_bytes(const Program *, const Profile *);
+/* What its allocator has handed out of them: without what it pads. */
+int64_t profile_allocated(const Program *, const Profile *);
 
 #endif

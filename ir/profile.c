@@ -63,6 +63,7 @@ void profile_print(FILE *f, const Profile *p)
         fprintf(f, "  %-*s = %s\n", w, key, p->overlap[k] ? "true" : "false");
     }
     fprintf(f, "  %-*s = %s\n", w, "fuses.sums", p->fuses_sums ? "true" : "false");
+    fprintf(f, "  %-*s = %s\n", w, "holds.gradients", p->holds_gradients ? "true" : "false");
     fprintf(f, "  %-*s = %s\n", w, "packs", p->packs ? "true" : "false");
     put_real(f, w, "slowdown.compute", p->slow_compute);
     put_real(f, w, "slowdown.link", p->slow_link);

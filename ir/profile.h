@@ -41,6 +41,7 @@ typedef struct Profile {
     double      stall;                /* seconds a micro-batch waits for its input on more devices than these: storage that all read at once */
     int64_t     stall_above;
     Keep       *keep; uint32_t nkeep; /* in the order of ops.def, each op once */
+    bool        holds_gradients;      /* gradients in the weights' own type besides the sums */
     double      pad;                  /* 1 or more: memory taken for a byte that is not a state: fragments of an allocator */
     int64_t     reserve;              /* bytes of a device the runtime needs beyond the device's own reserve */
     Span        at;

@@ -16,7 +16,7 @@ typedef struct Options { bool rows, commands, fit, cross, write; const char *hom
 
 static bool is_wanted(const Row *r)
 {
-    return r->quality == 'A' && !r->refused;
+    return row_is_used(r) && !r->refused;
 }
 
 /* A row that cannot be lowered is refused with what the compiler says. */
@@ -26,7 +26,7 @@ static bool predict(Arena *a, Row *r, const Options *o, Result *out)
     Case c;
     if (o->commands) {
         Args args = layout_args(a, r, models);
-        printf("%s: %s\n", r->id, layout_command(a, &args));
+        printf("%s: %s\n", r->id, layout_command(a, &args));fflush(stdout);
     }
     if (case_new(a, r, models, &c, &why) != OK) {
         r->refused = why;
@@ -35,7 +35,7 @@ static bool predict(Arena *a, Row *r, const Options *o, Result *out)
     Arena *scratch = arena_new("scratch");
     Simulation sim;
     Prediction p = case_predict(&c, &sim, scratch);
-    *out = (Result){r, p.seconds, (double)p.bytes / (1 << 30), (double)p.last_bytes / (1 << 30), !p.fits};
+    *out = (Result){r, p.seconds, (double)p.measured / (1 << 30), !p.fits};
     arena_free(scratch);
     case_free(&c);
     return true;

@@ -83,22 +83,30 @@ void case_free(Case *c)
 
 /* ---- predictions ---- */
 
-static int64_t bytes_of(const Case *c, uint32_t stage, uint32_t ranks)
+static int64_t most(int64_t a, int64_t b)
 {
-    const Program *p = c->programs.rank[stage * ranks];
-    return p ? profile_bytes(p, c->loaded.profile) + p->reserve : 0;
+    return a > b ? a : b;
+}
+
+static void predict_memory(const Case *c, uint32_t stages, Prediction *out)
+{
+    const Runtime *by = c->row->runtime;
+    uint32_t ranks = c->plan->ndevices / stages, from = by->of_rank == RANK_last ? stages - 1 : 0, end = by->of_rank == RANK_first ? 1 : stages;
+    for (uint32_t s = 0; s < stages; s++) {
+        const Program *p = c->programs.rank[s * ranks];
+        int64_t device = profile_bytes(p, c->loaded.profile) + p->reserve;
+        out->bytes = most(out->bytes, device);
+        if (s >= from && s < end)
+            out->measured = most(out->measured, by->of_allocator ? profile_allocated(p, c->loaded.profile) : device);
+    }
 }
 
 Prediction case_predict(const Case *c, Simulation *sim, Arena *scratch)
 {
     Prediction out = {0};
-    uint32_t stages = (uint32_t)c->plan->mesh[AXIS_pp], ranks = c->plan->ndevices / stages;
     *sim = simulate(scratch, c->loaded.cluster, c->plan, c->loaded.profile, c->programs.rank);
     out.seconds = (double)sim->ns * 1e-9;
-    for (uint32_t s = 0; s < stages; s++) {
-        out.last_bytes = bytes_of(c, s, ranks);
-        out.bytes = out.last_bytes > out.bytes ? out.last_bytes : out.bytes;
-    }
+    predict_memory(c, (uint32_t)c->plan->mesh[AXIS_pp], &out);
     out.fits = out.bytes <= c->memory;
     return out;
 }

@@ -16,7 +16,8 @@ typedef struct Case {
 
 typedef struct Prediction {
     double  seconds;                  /* of a step */
-    int64_t bytes, last_bytes;        /* of the fullest rank and of the last stage's, the device's reserve included */
+    int64_t bytes;                    /* of the fullest rank, the device's reserve included */
+    int64_t measured;                 /* what the row's source would have measured: of which rank and what, its runtime says */
     bool    fits;
 } Prediction;
 

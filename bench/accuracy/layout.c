@@ -75,15 +75,15 @@ static void cut_by_cost(Text *t, const Row *r)
     double layer = 4.0 * (double)r->hidden * (double)r->hidden + 3.0 * (double)r->ffn * (double)r->hidden;
     double head = (double)r->vocab * (double)r->hidden, all = layer * (double)r->layers + head, sum = 0;
     int64_t stage = 0;
-    for (int64_t i = 0; i < r->layers; i++) {
-        sum += layer;
+    for (int64_t i = 0; i <= r->layers; i++) {
+        sum += i < r->layers ? layer : head;
         if (!(sum > all * (double)(stage + 1) / (double)r->pp) || stage + 1 >= r->pp)
             continue;
         stage++;
         if (i + 1 < r->layers)
             cut_before(t, i + 1);
         else
-            text_add(t, "; stage before norm");
+            text_add(t, "; stage before %s", i < r->layers ? "norm" : "wide");
     }
 }
 

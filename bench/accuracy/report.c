@@ -16,20 +16,9 @@ double result_time_error(const Result *r)
     return fabs(r->seconds - r->row->seconds) / r->row->seconds;
 }
 
-double result_measured_gib(const Result *r)
-{
-    return r->row->peak_gib;
-}
-
-/* Tables of regression tests measure the last rank; the others the fullest. */
-static double predicted_gib(const Result *r)
-{
-    return r->row->allocated_gib > 0 ? r->last_gib : r->peak_gib;
-}
-
 double result_memory_error(const Result *r)
 {
-    return fabs(predicted_gib(r) - r->row->peak_gib) / r->row->peak_gib;
+    return fabs(r->gib - r->row->peak_gib) / r->row->peak_gib;
 }
 
 /* ---- groups ---- */
@@ -114,11 +103,11 @@ static void print_memory(FILE *f, Arena *a, const Results *rs, const char *title
     uint32_t n = 0, big = 0, ran = 0;
     for (uint32_t i = 0; i < rs->n; i++) {
         const Result *r = &rs->result[i];
-        if (r->row->quality != 'A' || !in(r, name))
+        if (!row_is_used(r->row) || !in(r, name))
             continue;
         ran++;
         big += r->too_big;
-        if (result_measured_gib(r) > 0)
+        if (r->row->peak_gib > 0)
             error[n++] = result_memory_error(r);
     }
     if (ran == 0)
@@ -163,7 +152,7 @@ static void print_classes(FILE *f, const Rows *rows)
         fprintf(f, ", class %c %u", classes[k], n);
     }
     if (rows->has_quality)
-        fprintf(f, "%s\n", unknown ? ", without a class some: not used" : "; class A alone is used");
+        fprintf(f, ", without a class %u; used: class A, and the memory of those without\n", unknown);
     else
         fprintf(f, "; no quality.csv knows them, all are used\n");
 }
@@ -172,15 +161,15 @@ static void print_refused(FILE *f, const Rows *rows)
 {
     uint32_t refused = 0, of = 0;
     for (uint32_t i = 0; i < rows->nrow; i++) {
-        of += rows->row[i].quality == 'A';
-        refused += rows->row[i].quality == 'A' && rows->row[i].refused;
+        of += row_is_used(&rows->row[i]);
+        refused += row_is_used(&rows->row[i]) && rows->row[i].refused;
     }
     fprintf(f, "refused %u of %u, used %u\n", refused, of, of - refused);
     for (uint32_t i = 0; i < rows->nrow; i++) {
         const Row *r = &rows->row[i];
         uint32_t n = 0, before = 0;
-        for (uint32_t k = 0; k < rows->nrow && r->quality == 'A' && r->refused; k++) {
-            bool same = rows->row[k].quality == 'A' && rows->row[k].refused && strcmp(rows->row[k].refused, r->refused) == 0;
+        for (uint32_t k = 0; k < rows->nrow && row_is_used(r) && r->refused; k++) {
+            bool same = row_is_used(&rows->row[k]) && rows->row[k].refused && strcmp(rows->row[k].refused, r->refused) == 0;
             n += same;
             before += same && k < i;
         }
@@ -200,7 +189,7 @@ static void print_rows(FILE *f, const Results *rs)
         fprintf(f, "%s,%s,%s,%lld,%lld,%lld,%lld,%lld,%.4g,%.4g,%.1f,", w->id, w->runtime->profile, w->gpu, (long long)w->gpus, (long long)w->dp,
                 (long long)w->tp, (long long)w->pp, (long long)w->micro, w->seconds, r->seconds,
                 w->seconds > 0 ? 100 * (r->seconds / w->seconds - 1) : 0);
-        fprintf(f, "%.4g,%.4g,%.1f%s\n", w->peak_gib, predicted_gib(r), w->peak_gib > 0 ? 100 * (predicted_gib(r) / w->peak_gib - 1) : 0,
+        fprintf(f, "%.4g,%.4g,%.1f%s\n", w->peak_gib, r->gib, w->peak_gib > 0 ? 100 * (r->gib / w->peak_gib - 1) : 0,
                 r->too_big ? ",too big" : "");
     }
 }

@@ -12,15 +12,20 @@
 
 static Status read_runtimes(Rows *rows, const char *path)
 {
-    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum", "bucket_mb"};
+    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum", "bucket_mb", "memory"};
     Csv csv;
     TRY(csv_read(rows->arena, path, &csv));
     TRY(csv_needs(&csv, columns, sizeof columns / sizeof *columns));
     for (uint32_t i = 0; i < csv.nrow; i++) {
         const CsvRow *r = &csv.row[i];
-        Runtime t = {csv_cell(&csv, r, "source"), csv_cell(&csv, r, "gpu"), csv_cell(&csv, r, "profile"), csv_cell(&csv, r, "cluster"),
-                     strtoll(csv_cell(&csv, r, "per_node"), NULL, 10), strcmp(csv_cell(&csv, r, "stages"), "by cost") == 0,
-                     strtoll(csv_cell(&csv, r, "bucket_mb"), NULL, 10), strtoll(csv_cell(&csv, r, "quantum"), NULL, 10)};
+        Runtime t = {.source = csv_cell(&csv, r, "source"), .gpu = csv_cell(&csv, r, "gpu"), .profile = csv_cell(&csv, r, "profile"),
+                     .cluster = csv_cell(&csv, r, "cluster"), .by_cost = strcmp(csv_cell(&csv, r, "stages"), "by cost") == 0};
+        t.per_node = strtoll(csv_cell(&csv, r, "per_node"), NULL, 10);
+        t.quantum = strtoll(csv_cell(&csv, r, "quantum"), NULL, 10);
+        t.bucket_mb = strtoll(csv_cell(&csv, r, "bucket_mb"), NULL, 10);
+        const char *memory = csv_cell(&csv, r, "memory");
+        t.of_allocator = strncmp(memory, "allocated", strlen("allocated")) == 0;
+        t.of_rank = strstr(memory, "first") ? RANK_first : strstr(memory, "last") ? RANK_last : RANK_fullest;
         PUSH(rows->arena, rows->runtime, rows->nruntime, t);
     }
     return OK;
@@ -219,6 +224,11 @@ static Status read_quality(Rows *rows)
             break;
         }
     return OK;
+}
+
+bool row_is_used(const Row *r)
+{
+    return r->quality == 'A' || !r->quality;
 }
 
 Status rows_read(Arena *a, const char *path, const char *runtimes, Rows *out)
