@@ -69,6 +69,7 @@ FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
 HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
 TOOL_C     = $(call sources,tests/tools)
 BENCH_C    = $(filter-out bench/peer_mpi.c,$(call sources,bench bench/text))
+ACCURACY_C = $(call sources,bench/accuracy)
 PROGRAMS   = $(patsubst cli/%.c,%,$(wildcard $(MAINS)))
 
 # Use all cores unless the caller chose a number of jobs.
@@ -202,6 +203,13 @@ build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a b
 build/release/bench/peer_mpi: bench/peer_mpi.c bench/comm_loop.h Makefile | bench-setup
 	@mkdir -p $(@D)
 	$(call say,mpicc,$@)OMPI_CC=$(CC_release) mpicc -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -o $@ $<
+
+# One program of its own, of the compiler alone; tests run the one with sanitizers.
+define accuracy_rule
+build/$(1)/accuracy: $$(patsubst %.c,build/$(1)/obj/%.o,$$(ACCURACY_C)) build/$(1)/libcompiler.a
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
+endef
+$(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)

@@ -267,12 +267,13 @@ static void lay_out_frozen(Program *p, Move *of)
     }
 }
 
-static bool trains(const Graph *g)
+/* A stage without a trained weight sums the norm with those that have one. */
+static bool meets_others(const Lowering *lw)
 {
-    for (uint32_t i = 0; i < g->nweight; i++)
-        if (has_value(g->weight[i].gradient))
-            return true;
-    return false;
+    bool trained = false;
+    for (uint32_t w = 0; w < lw->g->nweight; w++)
+        trained |= has_value(lw->g->weight[w].gradient);
+    return trained && lw->p->nranks > 1;
 }
 
 void bucket(Lowering *lw)
@@ -290,7 +291,7 @@ void bucket(Lowering *lw)
     }
     lay_out_frozen(p, of);
     move_tensors(p, of, nbuffer);
-    if (bs.nbucket > 0 || (p->nranks > 1 && trains(lw->g)))      /* a stage without weights sums the norm with the others */
+    if (bs.nbucket > 0 || meets_others(lw))
         add_update(&bs);
     code_sweep(p, scratch);
 }

@@ -234,6 +234,14 @@ static double attention_seconds(const Device *d, const Instr *in, double peak)
     return flops / (peak * part * depth_part(t, d->attention_depth));
 }
 
+/* Matrices lie with their last axis together: a row that does not begin at 16 bytes is loaded in smaller pieces. */
+static double alignment(const Device *d, const Program *p, const Instr *in, const Gemm *g)
+{
+    double elements = has_tensor(in->arg[0]) ? 16.0 / dtype_bytes(p->tensor[in->arg[0].i].dtype) : 1;
+    bool even = (double)(int64_t)(g->k / elements) * elements == g->k && (double)(int64_t)(g->n / elements) * elements == g->n;
+    return d->unaligned > 0 && !even ? d->unaligned : 1;
+}
+
 static double compute_seconds(CostModel *cm, const Device *d, const Program *p, const Instr *in)
 {
     double peak = peak_of(d, p, in);
@@ -241,7 +249,8 @@ static double compute_seconds(CostModel *cm, const Device *d, const Program *p, 
         return 0;
     if (is_attention(in->op))
         return attention_seconds(d, in, peak);
-    return gemm_seconds(cm, d, gemm_of(p, in), peak * curve_at(device_curve(d, in->op), in->flops));
+    Gemm g = gemm_of(p, in);
+    return gemm_seconds(cm, d, g, peak * curve_at(device_curve(d, in->op), in->flops) * alignment(d, p, in, &g));
 }
 
 double cost_work(const Program *p, const Instr *in)
@@ -267,6 +276,21 @@ CostClass cost_class(OpKind op)
     if (op == OP_adamw || op == OP_sgd || op == OP_sum_squares)
         return COST_optimizer;
     return op_computes(op) ? COST_matmul : COST_memory;
+}
+
+static bool is_matmul(OpKind op)
+{
+    return cost_class(op) == COST_matmul;
+}
+
+/* Seconds of the pass that adds what a matmul made to a gradient of more bits: written and read once in the
+ * matmul's type, the sum read and written. */
+static double separate_sum(const CostModel *cm, const Device *d, const Program *p, const Instr *in)
+{
+    if (cm->profile->fuses_sums || !is_matmul(in->op) || in->acc == ACC_NO || !has_tensor(in->arg[0]))
+        return 0;
+    double elements = out_elements(p, in), bytes = 2 * bytes_at(p, in->out[0]) + 2 * elements * dtype_bytes(p->tensor[in->arg[0].i].dtype);
+    return bytes / (d->bandwidth * curve_at(&d->memory_efficiency, bytes)) + d->launch;
 }
 
 static int64_t nanoseconds(double seconds)
@@ -307,14 +331,17 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
     if (c.cls == COST_link) {
         c.link = link_seconds(p, groups, in);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */
+        c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message : 0;
     } else {
-        c.compute = compute_seconds(cm, d, p, in);
-        c.memory = memory_seconds(d, p, in);
+        const Profile *by = cm->profile;
+        double sum = separate_sum(cm, d, p, in);
+        c.compute = compute_seconds(cm, d, p, in) * (c.cls == COST_attention ? by->slow_attention : by->slow_matmul) + sum;
+        c.memory = memory_seconds(d, p, in) * (op_computes(in->op) ? 1 : by->slow_memory) + sum;
         c.launch = op_info[in->op].flags & OPF_VIEW ? 0 : d->launch;
     }
+    if (in->op == OP_transpose && !cm->profile->packs)
+        c.memory = c.launch = 0;
     double busy = c.link + (c.compute > c.memory ? c.compute : c.memory);
-    if (cm->profile->issue > busy + c.launch)
-        c.launch = cm->profile->issue - busy;
     c.ns = nanoseconds(busy + c.launch);
     c.bound = bound_of(&c);
     return c;

@@ -28,12 +28,24 @@ static int64_t kept_beyond(const Program *p, const Profile *profile)
     return extra;
 }
 
+static int64_t bytes_under(const Program *p, const Profile *profile, double pad)
+{
+    int64_t states = 0, held = 0, all = program_map_bytes(p);
+    for (uint32_t i = 0; i < p->nbuffer; i++) {
+        const Buffer *b = &p->buffer[i];
+        states += b->cls <= CLASS_moments ? b->bytes * b->slots : 0;
+        held += b->cls == CLASS_weights && profile->holds_gradients ? b->bytes : 0;
+    }
+    int64_t others = all - states + kept_beyond(p, profile);
+    return states + held + (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5) + profile->reserve;
+}
+
 int64_t profile_bytes(const Program *p, const Profile *profile)
 {
-    int64_t states = 0, all = program_map_bytes(p);
-    for (uint32_t i = 0; i < p->nbuffer; i++)
-        if (p->buffer[i].cls <= CLASS_moments)
-            states += p->buffer[i].bytes * p->buffer[i].slots;
-    int64_t others = all - states + kept_beyond(p, profile);
-    return states + (int64_t)((double)(others > 0 ? others : 0) * profile->pad + 0.5) + profile->reserve;
+    return bytes_under(p, profile, profile->pad);
+}
+
+int64_t profile_allocated(const Program *p, const Profile *profile)
+{
+    return bytes_under(p, profile, 1);
 }

@@ -51,6 +51,32 @@ static void add_costs(Sim *s, const Program *p, Cost *cost)
     }
 }
 
+/* Whether the host issues an instruction in each call of its procedure. */
+static bool is_issued(const Sim *s, const Instr *in)
+{
+    return in->when == WHEN_ALWAYS && !(op_info[in->op].flags & OPF_VIEW) && (in->op != OP_transpose || s->profile->packs);
+}
+
+/* The host goes ahead of the device, which waits for it where a procedure's instructions together take
+ * less than issuing them: each then takes its part of that more. */
+static void add_host(const Sim *s, const Program *p, Cost *cost)
+{
+    for (uint32_t k = 0; k < p->nproc && s->profile->issue > 0; k++) {
+        int64_t busy = 0, issued = 0;
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
+            busy += is_issued(s, &p->instr[i]) ? cost[i].ns : 0;
+            issued += is_issued(s, &p->instr[i]);
+        }
+        int64_t lack = (int64_t)((double)issued * s->profile->issue * 1e9) - busy, more = issued ? lack / issued : 0;
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end && more > 0; i++)
+            if (is_issued(s, &p->instr[i])) {
+                cost[i].ns += more;
+                cost[i].launch += (double)more * 1e-9;
+                cost[i].bound = cost[i].launch > cost[i].link + cost[i].compute + cost[i].memory ? BOUND_LAUNCH : cost[i].bound;
+            }
+    }
+}
+
 static Cost *stage_costs(Sim *s, uint32_t stage)
 {
     const Program *first = s->rank[stage * s->ranks];
@@ -60,6 +86,7 @@ static Cost *stage_costs(Sim *s, uint32_t stage)
         if (p && (i == 0 || (device_of(s, p->rank) != device_of(s, first->rank) && p->ninstr == first->ninstr)))
             add_costs(s, p, cost);
     }
+    add_host(s, first, cost);
     return cost;
 }
 
@@ -266,7 +293,8 @@ Simulation simulate(Arena *a, const Cluster *cl, const Plan *plan, const Profile
 {
     Sim s = {.arena = a, .cl = cl, .plan = plan, .profile = profile, .rank = called(a, plan, rank), .stages = (uint32_t)plan->mesh[AXIS_pp]};
     Simulation out = {.nstage = s.stages, .stage = NEWN(a, StageTimes, s.stages)};
-    int64_t extra = (int64_t)(profile->step * 1e9 + 0.5);
+    double stall = plan->ndevices > profile->stall_above ? profile->stall * (double)plan->microbatches : 0;
+    int64_t extra = (int64_t)((profile->step + stall) * 1e9 + 0.5);
     s.ranks = plan->ndevices / s.stages;
     s.cost = cost_model(a, cl, plan, profile);
     s.events = (Events){.arena = a, .lane = NEWN(a, Lane, s.stages), .nlane = s.stages, .slow_compute = profile->slow_compute,

@@ -15,7 +15,7 @@ typedef struct StageTimes {
     int64_t   slowed;                 /* what they take more because of what runs beside them, here or on other ranks */
     int64_t   exposed[MESH_AXES];     /* communication that nothing is computed beside, by the outermost mesh axis it crosses */
     int64_t   bubble;                 /* waiting for other stages */
-    int64_t   extra;                  /* Profile.step */
+    int64_t   extra;                  /* Profile.step, and its stalls */
     int64_t   update;                 /* of these parts: while the update was called, but for waiting for other stages */
     CallTime *call;                   /* per call of the program */
     const Cost *cost;                 /* per instruction of the program; those outside the schedule are not filled in */
@@ -40,5 +40,7 @@ int64_t *simulate_instructions(Arena *, const Cluster *, const Plan *, const Pro
 
 /* Bytes a rank needs under a profile, beyond the reserve of its device (keeps.c): with prun those of its map. */
 int64_t profile_bytes(const Program *, const Profile *);
+/* What its allocator has handed out of them: without what it pads. */
+int64_t profile_allocated(const Program *, const Profile *);
 
 #endif

@@ -113,7 +113,7 @@ static void check_backend(Machine *m, const Device *d, const Key *threads, const
         fail(m->e, tile->at->at, "device '%s' has a 'tile', but no 'sms' to count tiles by", d->name);
 }
 
-enum { DEVICE_KEYS = 12, PEAK_KEYS = DTYPES };
+enum { DEVICE_KEYS = 13, PEAK_KEYS = DTYPES };
 
 static Device read_device(Machine *m, const Node *item)
 {
@@ -134,6 +134,7 @@ static Device read_device(Machine *m, const Node *item)
         {.name = "sms", .type = KEY_WHOLE, .out = &d.sms, .lo = 1, .hi = 1 << 20},
         {.name = "tile", .type = KEY_REAL, .out = &d.tile, .lo = 0.001, .hi = 1},
         {.name = "depth", .type = KEY_REAL, .out = &d.depth, .lo = 0, .hi = 1 << 20},
+        {.name = "unaligned", .type = KEY_REAL, .out = &d.unaligned, .lo = 0.01, .hi = 1},
         {.name = "depth.attention", .type = KEY_REAL, .out = &d.attention_depth, .lo = 0, .hi = 1 << 20},
     };
     for (int t = 0; t < PEAK_KEYS; t++)

@@ -37,18 +37,27 @@ static void read_keep(Maker *m, const Node *pair)
     p->keep[i] = k;
 }
 
-enum { OTHER_KEYS = 6 };
+enum { OTHER_KEYS = 15 };
 
 static void read_profile(Maker *m, const Node *settings)
 {
     Profile *p = m->p;
     double reserve = 0;
-    int overlap[OVERLAPS] = {0};
+    int overlap[OVERLAPS] = {0}, packs = true, fuses_sums = true, holds = false;
     Key key[OTHER_KEYS + OVERLAPS] = {
         {.name = "slowdown.compute", .type = KEY_REAL, .out = &p->slow_compute, .lo = 1, .hi = 100},
         {.name = "slowdown.link", .type = KEY_REAL, .out = &p->slow_link, .lo = 1, .hi = 100},
+        {.name = "slowdown.matmul", .type = KEY_REAL, .out = &p->slow_matmul, .lo = 1, .hi = 100},
+        {.name = "slowdown.attention", .type = KEY_REAL, .out = &p->slow_attention, .lo = 1, .hi = 100},
+        {.name = "slowdown.memory", .type = KEY_REAL, .out = &p->slow_memory, .lo = 1, .hi = 100},
         {.name = "step", .type = KEY_QUANTITY, .out = &p->step, .unit = UNIT_SECONDS},
         {.name = "issue", .type = KEY_QUANTITY, .out = &p->issue, .unit = UNIT_SECONDS},
+        {.name = "message", .type = KEY_QUANTITY, .out = &p->message, .unit = UNIT_SECONDS},
+        {.name = "fuses.sums", .type = KEY_BOOL, .out = &fuses_sums},
+        {.name = "holds.gradients", .type = KEY_BOOL, .out = &holds},
+        {.name = "packs", .type = KEY_BOOL, .out = &packs},
+        {.name = "stall", .type = KEY_QUANTITY, .out = &p->stall, .unit = UNIT_SECONDS},
+        {.name = "stall.above", .type = KEY_WHOLE, .out = &p->stall_above, .lo = 0, .hi = 1 << 20},
         {.name = "pad", .type = KEY_REAL, .out = &p->pad, .lo = 1, .hi = 100},
         {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
     };
@@ -63,6 +72,9 @@ static void read_profile(Maker *m, const Node *settings)
     }
     for (int k = 0; k < OVERLAPS; k++)
         p->overlap[k] = overlap[k];
+    p->packs = packs;
+    p->holds_gradients = holds;
+    p->fuses_sums = fuses_sums;
     p->reserve = (int64_t)reserve;
 }
 
@@ -83,7 +95,7 @@ Status elaborate_profile(Diags *ds, const Units *units, const char *name, Arena 
     Maker m = {.e = &e, .p = NEW(a, Profile)};
     m.scope = scope_new(&e, SCOPE_CLUSTER, "");
     *m.p = (Profile){.arena = a, .name = item->kid[0]->text, .doc = node_absent(item->kid[1]) ? NULL : item->kid[1]->text,
-                     .slow_compute = 1, .slow_link = 1, .pad = 1, .at = item->kid[0]->at};
+                     .slow_compute = 1, .slow_link = 1, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1, .at = item->kid[0]->at};
     read_profile(&m, item->kid[2]);
     fail_settle(&e);
     TRY(diags_status(ds));

@@ -124,6 +124,7 @@ static void print_device(FILE *f, const Device *d)
     }
     put_real_key(f, w, "tile", d->tile);
     put_real_key(f, w, "depth", d->depth);
+    put_real_key(f, w, "unaligned", d->unaligned);
     put_real_key(f, w, "depth.attention", d->attention_depth);
     if (d->launch > 0)
         put_quantity_key(f, w, "launch", d->launch, QUANTITY_SECONDS);
@@ -232,9 +233,9 @@ static void check_device(Checker *k, const Device *d)
     if (cpu != (d->threads > 0))
         broken(k, "device '%s' has %d threads", d->name, d->threads);
     if (d->sms < 0 || (cpu && d->sms) || !(d->tile >= 0 && d->tile <= 1) || (d->tile > 0 && !d->sms) || !(d->depth >= 0) ||
-        !(d->attention_depth >= 0))
-        broken(k, "device '%s' has %lld multiprocessors, a tile of %g and depths of %g and %g", d->name, (long long)d->sms, d->tile, d->depth,
-               d->attention_depth);
+        !(d->attention_depth >= 0) || !(d->unaligned >= 0 && d->unaligned <= 1))
+        broken(k, "device '%s' has %lld multiprocessors, a tile of %g, depths of %g and %g, and %g where unaligned", d->name, (long long)d->sms, d->tile, d->depth,
+               d->attention_depth, d->unaligned);
     check_curve(k, d, &d->efficiency, 1);
     check_curve(k, d, &d->memory_efficiency, CURVE_MOST_MEMORY);
     for (uint32_t i = 0; i < d->nof_op; i++) {

@@ -33,6 +33,7 @@ typedef struct Device {
     int64_t sms;                      /* cuda: multiprocessors, among which tiles of a matmul are dealt out; 0: tiles are not counted */
     double  tile;                     /* cuda: speed of a matmul's 128x128 tile against the 256x128 one, 0..1; smaller ones lose as much again */
     double  depth;                    /* elements summed at which a matmul reaches half of its speed */
+    double  unaligned;                /* speed of a matmul whose rows do not begin at multiples of 16 bytes, of what it is else; 0: as fast */
     double  attention_depth;          /* key positions at which attention does */
     double  launch;                   /* seconds to start one kernel */
     int     threads;                  /* cpu: threads per rank; 0 for cuda */

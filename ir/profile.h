@@ -28,11 +28,20 @@ typedef struct Profile {
     Arena      *arena;
     const char *name, *doc;
     bool        overlap[OVERLAPS];
+    bool        fuses_sums;           /* a matmul adds to a gradient of more bits itself; else what it made is added by another pass */
+    bool        packs;                /* what is communicated is packed first, and unpacked after: it lies in memory another way */
     double      slow_compute;         /* 1 or more: compute takes this times longer while communication runs beside it */
     double      slow_link;            /* likewise communication while compute runs */
+    double      slow_matmul;          /* 1 or more: its matmuls against the device's curve */
+    double      slow_attention;       /* 1 or more: its attention against the device's best kernel */
+    double      slow_memory;          /* 1 or more: ops bound by memory against ours: kernels that are not fused move values again */
     double      step;                 /* seconds a step takes beyond its instructions: loading, logging, the host */
-    double      issue;                /* seconds: no instruction takes less, as the host issues one after another */
+    double      issue;                /* seconds the host takes to issue an instruction: a procedure takes no less for all of its own */
+    double      message;              /* seconds a message between stages takes beyond its link: shapes sent first, the host waiting */
+    double      stall;                /* seconds a micro-batch waits for its input on more devices than these: storage that all read at once */
+    int64_t     stall_above;
     Keep       *keep; uint32_t nkeep; /* in the order of ops.def, each op once */
+    bool        holds_gradients;      /* gradients in the weights' own type besides the sums */
     double      pad;                  /* 1 or more: memory taken for a byte that is not a state: fragments of an allocator */
     int64_t     reserve;              /* bytes of a device the runtime needs beyond the device's own reserve */
     Span        at;

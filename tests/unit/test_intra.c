@@ -41,7 +41,7 @@ static int64_t placed_ns(Model *m, Plan *plan, const Profile *profile, const cha
 static void check_ways(Setting setting, int64_t tp, int64_t micro, double slack)
 {
     Model m = model_load(setting);
-    Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .pad = 1};
+    Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
     Plan plan = plan_of(&m, (Pin){1, 1, 1, tp, micro, ""});
     Chain chain = chain_read(m.a, m.g);
     Pricer *pricer;

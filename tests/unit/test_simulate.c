@@ -354,7 +354,7 @@ static void number_devices(Plan *plan)
         plan->devices[i] = i;
 }
 
-static const Profile everything = {.name = "all", .overlap = {true, true, true, true}, .slow_compute = 1.1, .slow_link = 1.1, .pad = 1};
+static const Profile everything = {.name = "all", .overlap = {true, true, true, true}, .slow_compute = 1.1, .slow_link = 1.1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
 
 /* Most micro-batches that are on a stage at a time: begun forward, not ended backward. */
 static uint32_t most_in_flight(const Program *p, const StageTimes *s)

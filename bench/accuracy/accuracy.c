@@ -1,0 +1,86 @@
+/* Predictions against published measurements.
+ *
+ *     accuracy [--rows] [--commands] TABLE.csv ...
+ *
+ * For each table: rows used, rows refused and why, errors of step time and of peak memory. */
+#include <malloc.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/accuracy/case.h"
+#include "bench/accuracy/layout.h"
+#include "bench/accuracy/refit.h"
+#include "bench/accuracy/report.h"
+
+typedef struct Options { bool rows, commands, fit, cross, write; const char *home, *only; } Options;
+
+static bool is_wanted(const Row *r)
+{
+    return row_is_used(r) && !r->refused;
+}
+
+/* A row that cannot be lowered is refused with what the compiler says. */
+static bool predict(Arena *a, Row *r, const Options *o, Result *out)
+{
+    const char *why, *models = arena_printf(a, "%s/models", o->home);
+    Case c;
+    if (o->commands) {
+        Args args = layout_args(a, r, models);
+        printf("%s: %s\n", r->id, layout_command(a, &args));fflush(stdout);
+    }
+    if (case_new(a, r, models, &c, &why) != OK) {
+        r->refused = why;
+        return false;
+    }
+    Arena *scratch = arena_new("scratch");
+    Simulation sim;
+    Prediction p = case_predict(&c, &sim, scratch);
+    *out = (Result){r, p.seconds, (double)p.measured / (1 << 30), !p.fits};
+    arena_free(scratch);
+    case_free(&c);
+    return true;
+}
+
+static Status table(const char *path, const Options *o)
+{
+    Arena *a = arena_new("accuracy");
+    Rows rows;
+    Status s = rows_read(a, path, arena_printf(a, "%s/runtimes.csv", o->home), &rows);
+    if (s == OK && o->fit) {
+        RefitOptions ro = {arena_printf(a, "%s/models", o->home), "models", o->only, o->cross, o->write, o->rows};
+        s = refit(a, &rows, &ro);
+    } else if (s == OK) {
+        Results rs = {.rows = &rows, .result = NEWN(a, Result, rows.nrow + 1)};
+        for (uint32_t i = 0; i < rows.nrow; i++)
+            if (is_wanted(&rows.row[i]))
+                rs.n += predict(a, &rows.row[i], o, &rs.result[rs.n]);
+        report_print(stdout, a, &rs, o->rows);
+    }
+    arena_free(a);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    Options o = {.home = "bench/accuracy"};
+    Status s = OK;
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    for (int i = 1; i < argc && s == OK; i++) {
+        if (strcmp(argv[i], "--rows") == 0)
+            o.rows = true;
+        else if (strcmp(argv[i], "--commands") == 0)
+            o.commands = true;
+        else if (strcmp(argv[i], "--fit") == 0)
+            o.fit = true;
+        else if (strcmp(argv[i], "--cross") == 0)
+            o.cross = true;
+        else if (strcmp(argv[i], "--only") == 0)
+            o.only = argv[++i];
+        else if (strcmp(argv[i], "--write") == 0)
+            o.write = true;
+        else
+            s = table(argv[i], &o);
+    }
+    return status_exit(s);
+}

@@ -1,0 +1,166 @@
+/* layout: rows into options. */
+#include "bench/accuracy/layout.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+static void add(Arena *a, Args *args, OptionId id, const char *value)
+{
+    OptionValue o = {id, value};
+    PUSH(a, args->option, args->noption, o);
+}
+
+static void define(Arena *a, Args *args, const char *name, int64_t value)
+{
+    add(a, args, OPT_define, arena_printf(a, "%s=%lld", name, (long long)value));
+}
+
+static bool is_llama(const Row *r)
+{
+    return strstr(r->model, "lama") || strstr(r->flags, "swiglu");
+}
+
+/* Tied: the source counts one table, or says so.  With stages a tied table is counted twice. */
+static bool is_tied(const Row *r)
+{
+    if (*r->flags)
+        return !strstr(r->flags, "untie-embeddings");
+    if (!is_llama(r))
+        return strstr(r->model, "emotron") == NULL;
+    return r->hidden < 4096 && strstr(r->model, "nanotron");
+}
+
+static bool is_rotary(const Row *r)
+{
+    return strstr(r->flags, "rope") || strstr(r->model, "emotron");
+}
+
+static void add_defines(Arena *a, Args *args, const Row *r)
+{
+    bool llama = is_llama(r), half = strcmp(r->precision, "fp16") == 0;
+    define(a, args, "batch", r->batch);
+    define(a, args, "seq", r->seq);
+    define(a, args, "vocab", r->vocab);
+    define(a, args, "hidden", r->hidden);
+    define(a, args, "heads", r->heads);
+    define(a, args, "ffn", r->ffn);
+    define(a, args, "layers", r->layers);
+    if (r->kv_heads != r->heads)
+        define(a, args, "kv_heads", r->kv_heads);
+    if (is_tied(r) == llama)
+        add(a, args, OPT_define, llama ? "tied=true" : "tied=false");
+    if (!llama && strcmp(r->attention, "plain") == 0)
+        add(a, args, OPT_define, "flash=false");
+    if (!llama && is_rotary(r))
+        add(a, args, OPT_define, "rotary=true");
+    if (!llama && (strstr(r->flags, "disable-bias-linear") || strstr(r->model, "emotron")))
+        add(a, args, OPT_define, "bias=false");
+    if (half)
+        add(a, args, OPT_define, "dtype=f16");
+}
+
+/* ---- stages ---- */
+
+static void cut_before(Text *t, int64_t layer)
+{
+    text_add(t, "; stage before layer[%lld]", (long long)layer);
+}
+
+/* nanotron goes through the layers and the head, whose costs are products of matrices, and begins the next stage
+ * after the block with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
+ * and get_block_compute_costs of its Llama). */
+static void cut_by_cost(Text *t, const Row *r)
+{
+    double layer = 4.0 * (double)r->hidden * (double)r->hidden + 3.0 * (double)r->ffn * (double)r->hidden;
+    double head = (double)r->vocab * (double)r->hidden, all = layer * (double)r->layers + head, sum = 0;
+    int64_t stage = 0;
+    for (int64_t i = 0; i <= r->layers; i++) {
+        sum += i < r->layers ? layer : head;
+        if (!(sum > all * (double)(stage + 1) / (double)r->pp) || stage + 1 >= r->pp)
+            continue;
+        stage++;
+        if (i + 1 < r->layers)
+            cut_before(t, i + 1);
+        else
+            text_add(t, "; stage before %s", i < r->layers ? "norm" : "wide");
+    }
+}
+
+/* Where layers do not divide, the two ends count as a layer each: the embedding and the head. */
+static void cut_even(Text *t, const Row *r)
+{
+    int64_t each = r->layers % r->pp == 0 ? r->layers / r->pp : (r->layers + 2 + r->pp - 1) / r->pp;
+    int64_t first = r->layers % r->pp == 0 ? each : each - 1;
+    for (int64_t stage = 1; stage < r->pp; stage++) {
+        int64_t at = first + (stage - 1) * each, left = r->layers - (r->pp - stage);
+        cut_before(t, at < left ? at : left);
+    }
+}
+
+/* ---- rules ---- */
+
+static void add_splits(Text *t, const Row *r)
+{
+    int64_t quantum = r->runtime->quantum * r->tp;
+    if (r->tp > 1)
+        text_add(t, "; split heads, ffn, vocab by tp");
+    if (r->tp > 1 && r->sequence_parallel)
+        text_add(t, "; split seq by tp");
+    if (r->gpus > 1 && r->vocab % quantum != 0)
+        text_add(t, "; pad vocab to %lld", (long long)quantum);
+}
+
+static const char *rules_of(Arena *a, const Row *r)
+{
+    Text t = text_new(a);
+    text_add(&t, "mesh pp = %lld, dp = %lld, tp = %lld", (long long)r->pp, (long long)r->dp, (long long)r->tp);
+    if (r->gpus % r->runtime->per_node != 0) {
+        text_add(&t, "; devices = [");
+        for (int64_t i = 0; i < r->gpus; i++)
+            text_add(&t, "%s%lld", i ? ", " : "", (long long)i);
+        text_add(&t, "]");
+    }
+    add_splits(&t, r);
+    if (r->pp > 1 && r->runtime->by_cost)
+        cut_by_cost(&t, r);
+    else if (r->pp > 1)
+        cut_even(&t, r);
+    if (strncmp(r->recompute, "full", 4) == 0)
+        text_add(&t, "; recompute layer full");
+    if (strcmp(r->recompute, "selective") == 0)
+        text_add(&t, "; recompute layer.attn.core full");
+    if (r->dp > 1 && strchr(r->zero, '1'))
+        text_add(&t, "; shard optimizer by dp");
+    if (r->gpus > 1)
+        text_add(&t, "; bucket = %lld MB", (long long)r->runtime->bucket_mb);
+    text_add(&t, "; microbatches = %lld", (long long)(r->batch / r->dp / r->micro));
+    return t.s;
+}
+
+Args layout_args(Arena *a, const Row *r, const char *models)
+{
+    Args args = {.command = COMMAND_estimate, .command_given = true};
+    const char *model = arena_printf(a, "%s/%s.pmodel", models, is_llama(r) ? "llama" : "gpt");
+    int64_t per_node = r->runtime->per_node;
+    PUSH(a, args.positional, args.npositional, model);
+    add(a, &args, OPT_cluster, r->runtime->cluster);
+    if (r->gpus > per_node)
+        define(a, &args, "nodes", (r->gpus + per_node - 1) / per_node);
+    add_defines(a, &args, r);
+    add(a, &args, OPT_profile, r->runtime->profile);
+    add(a, &args, OPT_with, rules_of(a, r));
+    return args;
+}
+
+const char *layout_command(Arena *a, const Args *args)
+{
+    static const char *const name[OPTIONS] = {[OPT_cluster] = "-c", [OPT_define] = "-D", [OPT_profile] = "--profile", [OPT_with] = "--with"};
+    Text t = text_new(a);
+    text_add(&t, "pplan estimate %s", args->positional[0]);
+    for (uint32_t i = 0; i < args->noption; i++) {
+        const char *quote = args->option[i].id == OPT_with ? "'" : "";
+        text_add(&t, " %s %s%s%s", name[args->option[i].id], quote, args->option[i].value, quote);
+    }
+    return t.s;
+}
