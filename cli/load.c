@@ -366,7 +366,7 @@ Status load_plan(Loaded *l, PlanUse use, Plan **plan, Programs *programs)
         graph_differentiate(l->graph);
     PlanRequest request = load_request(l, use);
     Status s = planner_choose(l->ir, l->ds, &request, plan, programs);
-    if (s != OK && *plan && use != USE_RUN)
+    if (s != OK && *plan && use != USE_RUN && l->profile)
         add_relaxations(l, &request, *plan, programs->rank[programs->fullest]);
     flush(l);
     return s;
