@@ -372,7 +372,7 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
     SearchLimits limits = search_limits;
     limits.top = top;
     Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
-    if (s != OK && *plan && use != USE_RUN)
+    if (s != OK && *plan && use != USE_RUN && l->profile)
         add_relaxations(l, &request, *plan, programs->rank[programs->fullest]);
     flush(l);
     return s;

@@ -267,6 +267,13 @@ static void add_axis(Changes *x, Decision d, MeshAxis axis)
     }
 }
 
+/* Whether other sizes of tp are weighed: splits are there, or can be chosen in seconds, which takes
+ * minutes for experts. */
+static bool may_split(const Graph *g, const Plan *p)
+{
+    return p->mesh[AXIS_tp] > 1 || !has_op_kind(g, OP_dispatch);
+}
+
 static bool has_rule(const Plan *p, RuleKind kind)
 {
     return gives(&(Rules){.rule = p->rule, .nrule = p->nrule}, kind);
@@ -288,7 +295,8 @@ uint32_t changes_of(const Weigher *w, const Plan *p, Change **out)
     }
     if (!has_rule(p, RULE_RECOMPUTE))
         add_recompute(&x);
-    add_axis(&x, DECIDE_tensor, AXIS_tp);
+    if (may_split(g, p))
+        add_axis(&x, DECIDE_tensor, AXIS_tp);
     add_axis(&x, DECIDE_stages, AXIS_pp);
     if (pins_positions(g))
         add_axis(&x, DECIDE_context, AXIS_cp);
@@ -406,7 +414,7 @@ uint32_t remedies(const Weigher *w, const Plan *p, int64_t needed, uint32_t most
     }
     for (int64_t k = 1; k <= dp && found == 0; k++) {
         Change c;
-        if (dp % k == 0 && all_together(w, p, k, &c) && try_change(w, &c, needed, nearest))
+        if (dp % k == 0 && (k == 1 || may_split(w->request->graph, p)) && all_together(w, p, k, &c) && try_change(w, &c, needed, nearest))
             out[found++] = c;
     }
     return found;

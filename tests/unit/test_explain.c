@@ -323,7 +323,8 @@ static void every_rule_may_be_asked_about(void **unused)
 /* The first plan at this memory fits or does not; what is said to make it fit does. */
 static int check_remedies(Judge *j, const char *rules, int64_t memory)
 {
-    Change fix[8], nearest;
+    enum { MOST = 3 };
+    Change fix[MOST], nearest;
     device_of(&j->c)->memory = memory;
     if (try_rules(&j->c, "%s", rules) == OK)
         return 0;
@@ -331,7 +332,7 @@ static int check_remedies(Judge *j, const char *rules, int64_t memory)
     assert_non_null(plan);
     assert_true(program_excess(fullest(j)) > 0);
     int64_t needed = program_map_bytes(fullest(j)) + fullest(j)->reserve;
-    uint32_t n = remedies(&j->w, plan, needed, 8, fix, &nearest);
+    uint32_t n = remedies(&j->w, plan, needed, MOST, fix, &nearest);
     for (uint32_t k = 0; k < n; k++) {
         assert_true(weighed_fits(&fix[k].weighed));
         plan_as(j, fix[k].weighed.layout);
@@ -353,14 +354,14 @@ static void remedies_make_it_fit(void **unused)
     int seen[3] = {0};
     Judge j;
     open_judge(&j);
-    for (int i = 0; i < LAYOUTS; i++) {
+    for (int i = 0; i < LAYOUTS; i += 2) {
         device_of(&j.c)->memory = 2000000;
         plan_as(&j, layouts[i]);
         int64_t need = program_map_bytes(fullest(&j)) + fullest(&j)->reserve;
-        for (int64_t part = 2; part <= 16; part *= 2)
+        for (int64_t part = 2; part <= 16; part *= 4)
             seen[check_remedies(&j, layouts[i], need - need / part)]++;
     }
-    assert_true(seen[1] > 10 && seen[2] > 0);
+    assert_true(seen[1] > 2 && seen[2] > 2);
     close_case(&j.c);
 }
 

@@ -30,7 +30,6 @@ typedef enum Open { OPEN_micro, OPEN_schedule, OPEN_cuts, OPEN_again, OPEN_split
 typedef struct Instance {
     Case        c;
     Random      random;
-    Profile     profile;
     int64_t     batch, rounds, hidden, ffn, class, devices, nodes, memory;
     bool        cuda, adamw, open[OPENS];
     const char *given;                /* its rules */
@@ -105,9 +104,6 @@ static void draw_instance(Instance *in, uint64_t seed)
         in->open[OPEN_splits] = draw(r, 6) == 0;
     in->open[OPEN_cuts] |= in->devices == 1;
     in->given = given_rules(in);
-    in->profile = (Profile){.name = "prun", .slow_compute = 1, .slow_link = 1, .pad = 1};
-    for (int i = 0; i < OVERLAPS; i++)
-        in->profile.overlap[i] = true;
     Arena *a = in->c.a;
     const char *model = model_text(in), *cluster = cluster_text(in);
     open_case_on(&in->c, model, cluster);
@@ -128,7 +124,7 @@ static Status ask(Instance *in, PlanUse use, const char *text, SearchLimits limi
     assert_int_equal(parse_text(c->ds, "<rules>", kept, strlen(kept), none, &units), OK);
     if (elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, &rules) != OK)
         return ERR_REJECT;
-    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = &in->profile, .use = use};
+    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = in->c.l.profile, .use = use};
     return planner_search(c->l.ir, c->ds, &q, limits, &c->plan, &c->programs, found);
 }
 
@@ -139,7 +135,7 @@ static void try_layout(Instance *in, const char *rules)
         return;
     Case *c = &in->c;
     Arena *a = arena_new("layout");
-    int64_t ns = simulate(a, c->l.cluster, c->plan, &in->profile, c->programs.rank).ns;
+    int64_t ns = simulate(a, c->l.cluster, c->plan, c->l.profile, c->programs.rank).ns;
     in->best = in->fit == 0 || ns < in->best ? ns : in->best;
     in->fit++;
     arena_free(a);
