@@ -308,11 +308,12 @@ double staging_least(const Staging *g)
 }
 
 /* Fill stages from the front as far as `limit` and their memory allow, or, where nothing fits, `limit`
- * alone; whether all pieces found a place. */
-static bool pack(const Staging *g, double limit, bool fits, Candidate *out)
+ * alone; whether all pieces found a place.  *limited: with a larger limit they might lie otherwise. */
+static bool pack(const Staging *g, double limit, bool fits, Candidate *out, bool *limited)
 {
     uint32_t n = g->t->pieces.n, at = 0;
     double before = 0;
+    *limited = false;
     for (uint32_t s = 0; s < g->stages; s++) {
         const Option *o = option_at(g, s);
         Room room = room_of(g, s);
@@ -323,17 +324,21 @@ static bool pack(const Staging *g, double limit, bool fits, Candidate *out)
         for (uint32_t i = first; i < most; i++) {
             uint32_t again;
             extend(g, &st, o, i);
-            bool has_room = fewest_again(g, &st, &room, &again);
+            bool full = !fewest_again(g, &st, &room, &again) && fits;
             double more = stage_ns(g, &st, s, again, before);
-            if (i > first && ((fits && !has_room) || more > limit))
+            if (i > first && (full || more > limit)) {
+                *limited |= !full;
                 break;
+            }
             ns = more;
             own = spent(&st, again);
             out->again[s] = again;
             at = i + 1;
         }
-        if (ns > limit)
+        if (ns > limit) {
+            *limited = true;
             return false;
+        }
         before += own;
     }
     out->begin[g->stages] = n;
@@ -361,20 +366,21 @@ static const double NEAR = 1.002;
 static bool pack_best(const Staging *g, bool fits, Candidate *out)
 {
     double low = staging_least(g) / g->rate, high = low * 1.05, most = 1e6 * low;
-    while (!pack(g, high, fits, out)) {
-        if (high > most)
+    bool limited;
+    while (!pack(g, high, fits, out, &limited)) {
+        if (high > most || !limited)
             return false;
         low = high;
         high *= high < 4 * low ? 1.25 : 4;
     }
     while (high > low * NEAR) {
         double middle = (low + high) / 2;
-        if (pack(g, middle, fits, out))
+        if (pack(g, middle, fits, out, &limited))
             high = middle;
         else
             low = middle;
     }
-    return pack(g, high, fits, out);
+    return pack(g, high, fits, out, &limited);
 }
 
 bool staging_best(Arena *a, const Staging *g, Candidate *out)

@@ -5,6 +5,7 @@
 
 #include "planner/open.h"
 #include "planner/splits.h"
+#include "planner/units_alike.h"
 
 enum { NOTHING = UINT32_MAX };
 
@@ -102,69 +103,6 @@ UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions 
     t.no_sums = !is_summed(a, q->graph);
     t.may_recompute = may_recompute(q);
     return t;
-}
-
-/* ---- units that are alike ---- */
-
-/* Where the ranks of a unit lie.  A machine with devices of several kinds is not looked at, nor a plan with
- * rules, which may say one thing on one mesh and another on the next. */
-static uint32_t *read_lies(const UnitTable *t, const UnitKey *k, const Mesh *m, uint32_t stage)
-{
-    const Cluster *cl = t->q->cluster;
-    uint32_t n = (uint32_t)(k->tp * k->cp), first = stage * (t->d->ndevices / (uint32_t)m->size[AXIS_pp]);
-    if (cl->ndevice > 1 || m->d->nrule > 0)
-        return NULL;
-    uint32_t *lies = NEWN(t->arena, uint32_t, (size_t)cl->nlevel * n + 1);
-    Arena *scratch = arena_new("lies");
-    for (uint32_t l = 0; l < cl->nlevel; l++) {
-        uint32_t *number = NEWN(scratch, uint32_t, t->links.nunit), units = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t *at = &number[links_unit(&t->links, l, m->device[first + i])];
-            if (*at == 0)
-                *at = ++units;
-            lies[l * n + i] = *at;
-        }
-    }
-    arena_free(scratch);
-    return lies;
-}
-
-static bool same_work(const Unit *x, const Unit *y)
-{
-    return x->lies && y->lies && x->key.tp == y->key.tp && x->key.cp == y->key.cp && x->key.micro == y->key.micro && x->key.kind == y->key.kind;
-}
-
-/* Whether all groups of ranks lie alike, so that whatever they do takes as long. */
-static bool same_lies(const UnitTable *t, const Unit *x, const Unit *y)
-{
-    size_t n = (size_t)(x->key.tp * x->key.cp) * t->q->cluster->nlevel;
-    return memcmp(x->lies, y->lies, n * sizeof *x->lies) == 0;
-}
-
-/* A unit whose least times are those of this one: without communication, it does not matter where ranks lie. */
-static const Unit *with_same_least(const UnitTable *t, const Unit *u)
-{
-    bool beside = t->q->cluster->device[u->key.kind].backend == BACKEND_CUDA;
-    for (uint32_t i = 0; i < t->nunit; i++)
-        if (t->unit[i]->legal && same_work(t->unit[i], u) && (beside || same_lies(t, t->unit[i], u)))
-            return t->unit[i];
-    return NULL;
-}
-
-static bool same_goal(const Goal *x, const Goal *y)
-{
-    return x->micro == y->micro && x->param_ns == y->param_ns && x->shared_ns == y->shared_ns;
-}
-
-/* A unit whose options are those of this one. */
-static const Unit *with_same_options(const UnitTable *t, const Unit *u)
-{
-    for (uint32_t i = 0; i < t->nunit; i++) {
-        const Unit *x = t->unit[i];
-        if (x != u && x->solved && x->legal && same_goal(&x->goal, &u->goal) && same_work(x, u) && same_lies(t, x, u))
-            return x;
-    }
-    return NULL;
 }
 
 /* ---- prices of ops ---- */
@@ -533,14 +471,7 @@ void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)
         return;
     u->solved = true;
     u->goal = open_goal(t->q, c->mesh, c->micro);
-    const Unit *like = u->legal ? with_same_options(t, u) : NULL;
-    if (like) {
-        u->option = like->option;
-        u->noption = like->noption;
-        u->every = like->every;
-        return;
-    }
-    if (!u->legal || !begin_asking(&as, t, u, c->mesh, stage))
+    if (!u->legal || units_take_options(t, u) || !begin_asking(&as, t, u, c->mesh, stage))
         return;
     read_choices(&as);
     uint32_t ways = count_ways(&as);
@@ -614,17 +545,10 @@ Unit *units_find(UnitTable *t, const Config *c, uint32_t stage)
             return t->unit[i];
     Unit *u = NEW(t->arena, Unit);
     u->key = key;
-    u->lies = read_lies(t, &key, c->mesh, stage);
-    const Unit *like = with_same_least(t, u);
+    u->lies = units_lies(t, &key, c->mesh, stage);
     PUSH(t->arena, t->unit, t->nunit, u);
-    if (like) {
-        u->legal = true;
-        u->least = like->least;
-        u->sum = like->sum;
-        u->choices = like->choices;
-        u->priced = like->priced;
+    if (units_take_least(t, u))
         return u;
-    }
     u->legal = begin_asking(&as, t, u, c->mesh, stage);
     if (!u->legal)
         return u;
