@@ -2,7 +2,8 @@
 # What `make demo` shows: a model is checked, planned for one device, its memory
 # shown, and the plan trained on real English; then the held-out loss is compared
 # with what the text's own statistics allow, and the first steps with those of four
-# ranks under another layout.  Fails unless it learned, and unless the losses agree.
+# ranks under another layout; then times and memory of four virtual devices are predicted
+# and measured (predict.sh).  Fails unless it learned, the losses agree, and the predictions hold.
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
@@ -13,21 +14,7 @@ seconds=65                           # of optimizer steps that a demo is to have
 least=600 most=4000                  # steps: fewer do not learn enough, more are not needed
 layout='mesh pp = 1, dp = 2, cp = 1, ep = 1, tp = 2; split heads, ffn, vocab by tp; split seq by tp'
 
-# Show a command as a person would type it, then run it.
-step() {
-    local word
-    printf '\n$'
-    for word; do
-        case $word in *[\ \;]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
-    done
-    echo
-    "$@"
-}
-
-fail() {
-    printf '\ndemo: %s\n' "$1" >&2
-    exit 1
-}
+. bench/step.bash
 
 # The median time of a step of plan $1.
 step_seconds() {
@@ -77,3 +64,5 @@ join <(losses "$dir/log.jsonl") <(losses "$dir/ranks.jsonl") | awk '
     { d = $2 > $3 ? ($2 - $3) / $3 : ($3 - $2) / $2; if (d > most) most = d; printf "%4d  %-18s  %-18s  %.1e\n", $1, $2, $3, d }
     END { exit !(NR == 10 && most < 1e-5) }' || fail "the losses of four ranks differ by more than rounding in f32 (1e-5)"
 echo "demo: two by two ranks, each with its part of the batch and of every layer, have the losses of one"
+
+bench/predict.sh "$model" "$dir/train.txt" "$dir" "${options[@]}"

@@ -85,8 +85,8 @@ static void report_many(const Run *r, const int64_t *sum)
 {
     Arena *a = r->arena;
     enum { PRIVATE, SHARED, HUGE_, RESERVE, PSS };
-    fprintf(stderr, "memory: %u ranks: maps %s (%s private, %s in huge pages; %s shared) and a reserve of %s", r->program->nranks,
-            text_bytes(a, sum[PRIVATE] + sum[SHARED]), text_bytes(a, sum[PRIVATE]), text_bytes(a, sum[HUGE_]), text_bytes(a, sum[SHARED]),
+    fprintf(stderr, "memory: %u ranks: maps %s bytes (%s private, %s in huge pages; %s shared) and a reserve of %s", r->program->nranks,
+            text_count(a, sum[PRIVATE] + sum[SHARED]), text_bytes(a, sum[PRIVATE]), text_bytes(a, sum[HUGE_]), text_bytes(a, sum[SHARED]),
             text_bytes(a, sum[RESERVE]));
     if (sum[PSS] > 0)
         fprintf(stderr, "; processes grew by %s in all", text_bytes(a, sum[PSS]));
@@ -102,7 +102,7 @@ Status memory_report(const Run *r)
         return OK;
     }
     int64_t grown = r->peers->pss > 0 ? memory_pss() - r->peers->pss : 0;
-    int64_t sum[] = {p->map_bytes[PART_PRIVATE], p->map_bytes[PART_SHARED], r->rank.map.huge, p->reserve, grown};
+    int64_t sum[] = {r->rank.map.bytes, p->map_bytes[PART_SHARED], r->rank.map.huge, p->reserve, grown};
     TRY(rank_agree(&r->rank, sum, sizeof sum / sizeof *sum, REDUCE_SUM));
     if (r->speaks)
         report_many(r, sum);

@@ -264,8 +264,12 @@ static Status open_rank(Run *r)
 
 static Status execute(Run *r)
 {
+    Seat seat;
     TRY(run_prepare(r));
-    TRY(open_rank(r));
+    seat_take(&seat, r->program->rank, r->program->nranks, r->program->threads);
+    Status s = open_rank(r);
+    seat_leave(&seat);
+    TRY(s);
     return run_trains(r->program) ? train(r) : run_forward(r);
 }
 

@@ -1,7 +1,15 @@
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
 /* Run, inside: what training and running forward share. */
+#include <sched.h>
+
 #include "runtime/ranks.h"
+
+/* Where a rank of more ranks than cores begins (seat.c); a thread's own. */
+typedef struct Seat { cpu_set_t before; bool taken; } Seat;
+void seat_take(Seat *, uint32_t rank, uint32_t nranks, int threads);
+/* From here on it may be moved. */
+void seat_leave(const Seat *);
 
 typedef struct Run {
     Arena            *arena;

@@ -1,14 +1,26 @@
 #!/bin/bash
 # The verdicts of `make demo`, with stand-ins for pplan and prun: it must fail
 # whenever the held-out loss is missing, no number, or not below the bigram entropy,
-# and whenever four ranks do not have the losses of one.
+# whenever four ranks do not have the losses of one, and whenever a prediction does not hold.
 mkdir -p "$TMP/build/release/bench/text" && cd "$TMP" || exit 2
 cp -R "$TOP/bench" . && cp "$RELEASE/bench/text/entropy" build/release/bench/text/ || exit 2
-printf '#!/bin/bash\necho "$*" >>pplan.log\n' >build/release/pplan
+cat >build/release/pplan <<'END'
+#!/bin/bash
+echo "$*" >>pplan.log
+case $*:$1 in *--rank*:dump) echo "map 1 $(awk -v plan="$2" 'plan ~ "plan" $1 ".plan" { print $4 }' times.planted) B" ;; esac
+END
 cat >build/release/prun <<'END'
 #!/bin/bash
+[ "$1" != calibrate ] || exit 0
+plan=$1
 while [ "$1" != --log ]; do shift; done
 case $2 in
+*/turn.jsonl)
+    read -r n predicted measured bytes <<<"$(awk -v plan="$plan" 'plan ~ "plan" $1 ".plan"' times.planted)"
+    for i in {1..45}; do echo '{"step": '"$i"', "seconds": '"$measured"'e-3, "mfu": 1}'; done >"$2"
+    { echo "time: a step, median of 43, 9 ms (predicted $predicted ms); matmul 1 ms (predicted 7 s)"
+      echo "memory: 4 ranks: maps $((4 * bytes + $(cat more.planted))) bytes (all)"; } >&2
+    ;;
 */probe.jsonl) for i in {1..20}; do echo '{"step": '"$i"', "seconds": '"$(cat seconds.planted)"', "mfu": 1}'; done >"$2" ;;
 */ranks.jsonl) cat ranks.planted >"$2" ;;
 *) cat log.planted >"$2"; exit "$(cat status.planted)" ;;
@@ -26,8 +38,11 @@ verdict() {
 
 ten() { for i in {1..10}; do printf '{"step": %d, "loss": %s, "mfu": 1}\\n' "$i" "$1"; done; }
 first=$(ten 5.5)'{"step": 100, "eval_loss": 1.5}\n'
+times() { printf '%s\n' "$@" >times.planted; }
 echo 0 >status.planted
 echo 0.05 >seconds.planted
+echo 0 >more.planted
+times "1 20 22 1000" "2 30 28 2000" "3 21 24 3000"
 printf '%b' "$(ten 5.50001)" >ranks.planted
 verdict "a loss below the bigram entropy passes" "$first"'{"step": 200, "eval_loss": 2.27}\n' 0
 grep -q -- '-D steps=1400 .*demo.plan' pplan.log && echo "ok a run is as long as suits the machine" || { cat pplan.log; echo "not ok a run is as long as suits the machine"; }
@@ -37,6 +52,18 @@ verdict "a loss that is no number fails" "$first"'{"step": 200, "eval_loss": nul
 verdict "NaN fails" "$first"'{"step": 200, "eval_loss": NaN}\n' 1
 verdict "a NaN after good losses fails" "$first"'{"step": 200, "eval_loss": NaN}\n' 1
 verdict "a log without held-out loss fails" "$(ten 0.1)" 1
+good="$first"'{"step": 200, "eval_loss": 2.27}\n'
+times "1 20 26 1000" "2 30 28 2000" "3 21 24 3000"
+verdict "a time predicted too short fails" "$good" 1
+times "1 20 16 1000" "2 30 28 2000" "3 21 24 3000"
+verdict "a time predicted too long fails" "$good" 1
+times "1 20 22 1000" "2 21 24.5 2000" "3 22 20 3000"
+verdict "a wrong order of plans that differ fails" "$good" 1
+times "1 20 22 1000" "2 21 21.5 2000" "3 22 21 3000"
+verdict "the order of plans that are alike is free" "$good" 0
+echo 64 >more.planted
+verdict "a map of other bytes fails" "$good" 1
+echo 0 >more.planted
 printf '%b' "$(ten 5.5001)" >ranks.planted
 verdict "losses of four ranks that differ fail" "$first"'{"step": 200, "eval_loss": 2.27}\n' 1
 head -n 9 ranks.planted >few && mv few ranks.planted

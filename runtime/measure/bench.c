@@ -13,6 +13,9 @@
  * positive in f64: nothing becomes a NaN or too small for full speed. */
 enum { FILL = 0x3f, NAMES_BYTES = 512 };
 
+/* Of instructions that read little, this many copies are enough to time their start. */
+enum { MOST_COPIES = 512 };
+
 static int64_t aligned(int64_t bytes)
 {
     return (bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
@@ -23,11 +26,11 @@ static BufferId add_area(Program *p, const char *name, int64_t bytes)
     return program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_working, .bytes = bytes, .slots = 1, .first = -1, .last = -1});
 }
 
-Bench *bench_new(Arena *a, DType compute, int threads)
+Bench *bench_new(Arena *a, DType compute, int threads, int64_t apart)
 {
     Bench *b = NEW(a, Bench);
     Program *p = program_new(a);
-    *b = (Bench){.arena = a, .program = p};
+    *b = (Bench){.arena = a, .program = p, .apart = apart};
     DType sums = compute == DT_f64 ? DT_f64 : DT_f32;
     p->model = "bench";
     p->threads = threads;
@@ -230,6 +233,55 @@ static void add_args(Maker *m, OpKind op, const OpSig *sig)
         add_arg(m, own ? op_arg(op, i) : &sig->formal[i]);
 }
 
+static uint32_t add_instr(Program *p, Instr in)
+{
+    uint32_t i = program_add_instr(p, in);
+    PUSH(p->arena, p->proc, p->nproc, ((Proc){.kind = PROC_forward, .first = i, .end = i + 1}));
+    return i;
+}
+
+static TensorId moved(const Maker *m, TensorId id, uint32_t k)
+{
+    const Program *p = m->b->program;
+    Tensor t = p->tensor[id.i];
+    if (t.buffer.i != m->b->args.i && t.buffer.i != m->b->outs.i)
+        return id;
+    t.at += k * (t.buffer.i == m->b->args.i ? m->args : m->outs);
+    return program_add_tensor(m->b->program, t);
+}
+
+/* The same elsewhere, but for the first argument, unless it updates that. */
+static Instr copy_of(const Maker *m, uint32_t k)
+{
+    Instr in = m->in;
+    bool updates = has_tensor(in.arg[0]) && in.nout > 0 && in.out[0].i == in.arg[0].i;
+    for (int i = updates ? 0 : 1; i < in.narg; i++)
+        if (has_tensor(in.arg[i]))
+            in.arg[i] = moved(m, in.arg[i], k);
+    for (int o = 0; o < in.nout; o++) {
+        int i = 0;
+        while (i < in.narg && m->in.arg[i].i != m->in.out[o].i)
+            i++;
+        if (has_tensor(in.out[o]))
+            in.out[o] = i < in.narg ? in.arg[i] : moved(m, in.out[o], k);
+    }
+    return in;
+}
+
+static uint32_t add_item(Maker *m)
+{
+    Bench *b = m->b;
+    int64_t each = m->args + m->outs, copies = each > 0 ? (b->apart + each - 1) / each : 1;
+    BenchItem item = {.bench = b, .copies = copies < 1 ? 1 : copies > MOST_COPIES ? MOST_COPIES : (uint32_t)copies};
+    item.first = add_instr(b->program, m->in);
+    for (uint32_t k = 1; k < item.copies; k++)
+        (void)add_instr(b->program, copy_of(m, k));
+    grow(b->program, b->args, item.copies * m->args);
+    grow(b->program, b->outs, item.copies * m->outs);
+    PUSH(b->arena, b->item, b->nitem, item);
+    return b->nitem - 1;
+}
+
 uint32_t bench_add(Bench *b, OpKind op, const char *signature, const Extent *extent)
 {
     Program *p = b->program;
@@ -246,19 +298,20 @@ uint32_t bench_add(Bench *b, OpKind op, const char *signature, const Extent *ext
     memset(m.factor, NO_FACTOR, sizeof m.factor);
     add_args(&m, op, sig);
     add_results(&m, sig);
-    grow(p, b->args, m.args);
-    grow(p, b->outs, m.outs);
     m.in.flops = instr_flops(&m.in, p);
     m.in.bytes = bytes_of(p, m.in.arg, m.in.narg) + bytes_of(p, m.in.out, m.in.nout);
     add_workspace(b, &m.in);
-    uint32_t i = program_add_instr(p, m.in);
-    PUSH(b->arena, p->proc, p->nproc, ((Proc){.kind = PROC_forward, .first = i, .end = i + 1}));
-    return i;
+    return add_item(&m);
 }
 
-double bench_work(const Bench *b, uint32_t instr)
+const Instr *bench_instr(const Bench *b, uint32_t item)
 {
-    return cost_work(b->program, &b->program->instr[instr]);
+    return &b->program->instr[b->item[item].first];
+}
+
+double bench_work(const Bench *b, uint32_t item)
+{
+    return cost_work(b->program, bench_instr(b, item));
 }
 
 /* ---- timing ---- */
@@ -274,12 +327,12 @@ static void read_clock(void *ctx, int worker, int nworker)
  * a processor meanwhile does not count. */
 static double time_calls(void *ctx, int64_t times)
 {
-    const BenchCall *c = ctx;
+    BenchItem *c = ctx;
     Bench *b = c->bench;
     double most = 0;
     team_run(b->rank.team, read_clock, b->before);
     for (int64_t i = 0; i < times; i++) {
-        Status s = rank_call(&b->rank, &(Call){.proc = c->proc});
+        Status s = rank_call(&b->rank, &(Call){.proc = c->first + c->next++ % c->copies});
         assert(s == OK && "a rank alone loses no peer");
         (void)s;
     }
@@ -318,12 +371,9 @@ Status bench_open(Bench *b, Isa isa)
     memset(rank_part(&b->rank, PART_PRIVATE) + p->buffer[b->args.i].offset, FILL, (size_t)p->buffer[b->args.i].bytes);
     b->before = NEWN(b->arena, double, p->threads);
     b->after = NEWN(b->arena, double, p->threads);
-    b->call = NEWN(b->arena, BenchCall, p->ninstr);
-    b->probe = NEWN(b->arena, Probe, p->ninstr);
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        b->call[i] = (BenchCall){b, i};
-        b->probe[i] = (Probe){.time = time_calls, .ctx = &b->call[i]};
-    }
+    b->probe = NEWN(b->arena, Probe, b->nitem);
+    for (uint32_t i = 0; i < b->nitem; i++)
+        b->probe[i] = (Probe){.time = time_calls, .ctx = &b->item[i]};
     return OK;
 }
 

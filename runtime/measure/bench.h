@@ -4,21 +4,27 @@
  * binds its own, so that what is timed is what a run executes.
  *
  * All instructions read from one area and write into another, which are as large as the
- * largest needs; what an optimizer updates, it updates in place, as in a run. */
+ * largest needs; what an optimizer updates, it updates in place, as in a run.
+ *
+ * In a step an instruction finds its first argument where another one has just put it, and
+ * the others (weights, what forward saved) where they were left long ago.  So each has
+ * copies, called in turns, that read the others elsewhere. */
 #include "runtime/measure/rounds.h"
 #include "runtime/runtime.h"
 
 typedef struct Bench Bench;
-typedef struct BenchCall { Bench *bench; uint32_t proc; } BenchCall;
+/* What is timed: instructions that are alike, and which of them is next. */
+typedef struct BenchItem { Bench *bench; uint32_t first, copies, next; } BenchItem;
 
 struct Bench {
     Arena     *arena;
     Program   *program;               /* instruction i is procedure i */
+    int64_t    apart;                 /* bytes that the copies of an instruction read in all; 0: it has one */
     Rank       rank;
     BufferId   args, outs, work;      /* areas; whole numbers have buffers of their own, */
     TensorId  *index; int64_t *below; uint32_t nindex;         /* and what each of these is below */
-    BenchCall *call;                  /* per instruction, once the bench is open */
-    Probe     *probe;                 /* the same */
+    BenchItem *item; uint32_t nitem;
+    Probe     *probe;                 /* per item, once the bench is open */
     double    *before, *after;        /* clocks of the team's threads around a turn */
 };
 
@@ -26,13 +32,14 @@ struct Bench {
 typedef struct Extent { const char *axis; int64_t n; } Extent;
 enum { BENCH_EXTENTS = 32 };          /* most of a list, its end included */
 
-Bench *bench_new(Arena *, DType compute, int threads);
+Bench *bench_new(Arena *, DType compute, int threads, int64_t apart);
 /* Add an instruction whose tensors have the axes of a signature (NULL: the op's own) and
  * extents from a list that ends with a NULL.  Arguments that may be absent are, but for
- * vectors: biases, which models have.  Its number. */
+ * vectors: biases, which models have.  The number of its item. */
 uint32_t bench_add(Bench *, OpKind, const char *signature, const Extent *);
+const Instr *bench_instr(const Bench *, uint32_t item);
 /* What costs of it are by: see cost_work(). */
-double   bench_work(const Bench *, uint32_t instr);
+double   bench_work(const Bench *, uint32_t item);
 /* Map, bind, fill; then `probe` may be timed. */
 Status   bench_open(Bench *, Isa);
 void     bench_close(Bench *);

@@ -10,6 +10,9 @@
  * what takes longer than this many seconds. */
 static const double LIKE = 3, MOST_SECONDS = 0.15;
 
+/* Times a core's own cache: how much is read between two uses of a copy's arguments. */
+enum { APART = 16 };
+
 /* The smallest instruction that is none of a scalar: what it costs is the launch. */
 enum { TINY = 16 };
 
@@ -20,13 +23,13 @@ static uint32_t add_tiny(Bench *b)
 
 static bool is_product(const Bench *b, uint32_t i)
 {
-    return b->program->instr[i].op == OP_contract;
+    return bench_instr(b, i)->op == OP_contract;
 }
 
 static double best_product(const Bench *b)
 {
     double best = 0;
-    for (uint32_t i = 0; i < b->program->ninstr; i++)
+    for (uint32_t i = 0; i < b->nitem; i++)
         if (is_product(b, i) && b->probe[i].seconds > 0)
             best = fmax(best, bench_work(b, i) / b->probe[i].seconds);
     return best;
@@ -36,8 +39,8 @@ static double best_product(const Bench *b)
 static uint32_t timings_of(const Bench *b, OpKind op, double launch, Timing *out)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->program->ninstr; i++)
-        if (b->program->instr[i].op == op && b->probe[i].seconds > 0)
+    for (uint32_t i = 0; i < b->nitem; i++)
+        if (bench_instr(b, i)->op == op && b->probe[i].seconds > 0)
             out[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
     return n;
 }
@@ -48,8 +51,8 @@ static Curve usual_memory_curve(Arena *a, const Bench *b, double launch, double 
     enum { MOST = 2048 };
     Timing *t = NEWN(a, Timing, MOST);
     uint32_t n = 0;
-    for (uint32_t i = 1; i < b->program->ninstr && n < MOST; i++)
-        if (!op_computes(b->program->instr[i].op) && b->probe[i].seconds > 0)
+    for (uint32_t i = 1; i < b->nitem && n < MOST; i++)
+        if (!op_computes(bench_instr(b, i)->op) && b->probe[i].seconds > 0)
             t[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
     return curve_fit(a, t, n, bandwidth, CURVE_MOST_MEMORY, LIKE);
 }
@@ -66,11 +69,11 @@ static uint32_t bound_by_peak(const Bench *b, const Device *d, Timing *t)
 {
     uint32_t n = 0;
     double most = 0, least = d->peak[DT_f32] / d->bandwidth;
-    for (uint32_t i = 0; i < b->program->ninstr; i++)
+    for (uint32_t i = 0; i < b->nitem; i++)
         if (is_product(b, i))
-            most = fmax(most, intensity(&b->program->instr[i]));
-    for (uint32_t i = 0; i < b->program->ninstr; i++) {
-        const Instr *in = &b->program->instr[i];
+            most = fmax(most, intensity(bench_instr(b, i)));
+    for (uint32_t i = 0; i < b->nitem; i++) {
+        const Instr *in = bench_instr(b, i);
         if (is_product(b, i) && b->probe[i].seconds > 0 && intensity(in) >= fmin(least, most / 4))
             t[n++] = (Timing){in->flops, fmax(b->probe[i].seconds - d->launch, 0)};
     }
@@ -87,7 +90,7 @@ static Curve curve_of_op(Arena *a, const Device *d, OpKind op, Timing *t, uint32
 static void fit_curves(Arena *a, const Bench *b, MeasuredDevice *m)
 {
     Device *d = &m->of;
-    Timing *t = NEWN(a, Timing, b->program->ninstr);
+    Timing *t = NEWN(a, Timing, b->nitem);
     for (OpKind op = 0; op < OP_KINDS; op++) {
         uint32_t n = timings_of(b, op, d->launch, t);
         if (op == OP_contract) {
@@ -108,9 +111,9 @@ static void fit_curves(Arena *a, const Bench *b, MeasuredDevice *m)
 static Spread spread_of(const Bench *b, bool products)
 {
     Arena *scratch = arena_new("spread");
-    Probe *p = NEWN(scratch, Probe, b->program->ninstr);
+    Probe *p = NEWN(scratch, Probe, b->nitem);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->program->ninstr; i++)
+    for (uint32_t i = 0; i < b->nitem; i++)
         if (is_product(b, i) == products)
             p[n++] = b->probe[i];
     Spread s = rounds_spread(p, n);
@@ -127,15 +130,21 @@ static void read_bench(Arena *a, const Bench *b, uint32_t tiny, MeasuredDevice *
     fit_curves(a, b, m);
 }
 
+/* What copies of an instruction read goes through the caches that cores have of their own. */
+static int64_t apart_of(const Machine *m, int threads)
+{
+    return APART * m->own_cache * threads;
+}
+
 /* The dtype whose figures the curves are of; all other peaks are of the same products. */
 static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, MeasuredDevice *m)
 {
-    Bench *b = bench_new(a, DT_f32, m->of.threads);
+    Bench *b = bench_new(a, DT_f32, m->of.threads, apart_of(&o->machine, m->of.threads));
     uint32_t tiny = add_tiny(b);
     products_add(b, false, (double)o->machine.memory);
     ops_add(b, &o->machine);
     TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->program->ninstr, seconds, MOST_SECONDS);
+    rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
     read_bench(a, b, tiny, m);
     bench_close(b);
     return OK;
@@ -143,10 +152,10 @@ static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, Mea
 
 static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
-    Bench *b = bench_new(a, dtype, m->of.threads);
+    Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
     products_add(b, true, (double)o->machine.memory);
     TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->program->ninstr, seconds, 0);
+    rounds_run(b->probe, b->nitem, seconds, 0);
     m->of.peak[dtype] = best_product(b);
     bench_close(b);
     return OK;

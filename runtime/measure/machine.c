@@ -23,6 +23,13 @@ static int64_t last_cache(void)
     return third > 0 ? third : second > 0 ? second : 0;
 }
 
+/* The second; where the system does not say, what most have. */
+static int64_t own_cache(void)
+{
+    long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return second > 0 ? second : 1 << 20;
+}
+
 /* The number in a file of one; INT64_MAX: there is none, so no limit. */
 static int64_t number_in(const char *path)
 {
@@ -52,5 +59,5 @@ static int64_t free_memory(void)
 
 Machine machine_read(Arena *a)
 {
-    return (Machine){.cpu = cpu_name(a), .cores = team_cores(), .memory = free_memory(), .cache = last_cache(), .isa = isa_best()};
+    return (Machine){.cpu = cpu_name(a), .cores = team_cores(), .memory = free_memory(), .cache = last_cache(), .own_cache = own_cache(), .isa = isa_best()};
 }

@@ -14,6 +14,7 @@ typedef struct Machine {
     const char *cpu;                  /* the processor's name */
     int         cores;                /* that this process may run on */
     int64_t     memory, cache;        /* bytes: free; of the last cache, 0: not known */
+    int64_t     own_cache;            /* bytes: of the last cache that a core has for itself */
     Isa         isa;
 } Machine;
 

@@ -12,7 +12,7 @@ typedef struct Shape { OpKind op; const char *signature; Extent extent[9]; } Sha
 #define IMAGE {{"c", 16}, {"h", 30}, {"w", 30}, {"out", 16}, {"row", 28}, {"col", 28}, {"kh", 3}, {"kw", 3}}
 
 static const Shape shapes[] = {
-    {OP_transpose, "x[.., d] -> [d, ..]", {{0}}},
+    {OP_transpose, "x[.., p, d] -> [p, .., d]", {{0}}},            /* parts of a collective */
     {OP_reduce, "x[.., d] -> [d]", {{0}}},           /* a bias's gradient */
     {OP_expand, "x[d] -> [.., d]", {{0}}},
     {OP_select, "x[.., s, d] -> [.., d]", {{0}}},
@@ -23,6 +23,7 @@ static const Shape shapes[] = {
     {OP_cross_entropy_merge, "stats[p, .., f], labels[..], count[] -> [], lse[..]", {{0}}},
     {OP_router_grad, "droute[.., s, expert], dprob[.., s, expert], route[.., s, expert], prob[.., s, expert] -> [.., s, expert]", {{0}}},
     {OP_sgd, "w[..], g[..], m[..], norm[] -> [..], m[..]", {{0}}},
+    {OP_linear_gelu, NULL, {{"k", 128}, {"n", 512}}},                /* many rows: few would have it wait for its weights */
     {OP_conv2d, NULL, IMAGE}, {OP_conv2d_grad_x, NULL, IMAGE}, {OP_conv2d_grad_w, NULL, IMAGE},
 };
 
@@ -97,7 +98,7 @@ uint32_t ops_add_one(Bench *b, OpKind op, int64_t rows, int64_t positions)
 static double work_of(OpKind op, DType compute, int64_t rows)
 {
     Arena *scratch = arena_new("bench");
-    Bench *b = bench_new(scratch, compute, 1);
+    Bench *b = bench_new(scratch, compute, 1, 0);
     double work = bench_work(b, ops_add_one(b, op, rows, USUAL_POSITIONS));
     arena_free(scratch);
     return work;
@@ -143,11 +144,13 @@ void ops_add(Bench *b, const Machine *m)
 {
     DType compute = b->program->precision.compute;
     double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
+    const int64_t apart = b->apart;
     const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
     for (OpKind op = 0; op < OP_KINDS; op++) {
         if (!ops_timed(op, compute, m->isa))
             continue;
         int fewer = is_plain(op, compute, m->isa);
+        b->apart = fewer ? 0 : apart;
         if (op_computes(op) && has_axis(op, "t") && !fewer)
             add_lengths(b, op);
         else if (op_computes(op))
@@ -155,4 +158,5 @@ void ops_add(Bench *b, const Machine *m)
         else
             add_sizes(b, op, bytes, 4 - fewer);
     }
+    b->apart = apart;
 }

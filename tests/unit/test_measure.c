@@ -17,13 +17,13 @@ static void test_ops(void **state)
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
         Arena *a = arena_new("bench");
-        Bench *b = bench_new(a, DT_f32, threads);
+        Bench *b = bench_new(a, DT_f32, threads, 100000);
         uint32_t n = 0;
         for (OpKind op = 0; op < OP_KINDS; op++)
             if (ops_timed(op, DT_f32, isa_best()))
                 n += ops_add_one(b, op, 3, 40) == n;
         assert_true(n > 50);
-        assert_int_equal(n, b->program->ninstr);
+        assert_int_equal(n, b->nitem);
         assert_int_equal(bench_open(b, isa_best()), OK);
         rounds_run(b->probe, n, 0.01, 0);
         for (uint32_t i = 0; i < n; i++)
@@ -42,7 +42,7 @@ static void test_types(void **state)
         if (!kernel_find(OP_contract, t, isa_best()))
             continue;
         Arena *a = arena_new("bench");
-        Bench *b = bench_new(a, t, 1);
+        Bench *b = bench_new(a, t, 1, 1000);
         bench_add(b, OP_contract, "x[m, k], w[k, n] -> [m, n]", (Extent[]){{"m", 3}, {"k", 5}, {"n", 7}, {0}});
         assert_int_equal(bench_open(b, isa_best()), OK);
         rounds_run(b->probe, 1, 0.001, 0);
@@ -57,7 +57,7 @@ static void test_types(void **state)
 static double work_of(OpKind op, const char *signature, const Extent *extent)
 {
     Arena *a = arena_new("bench");
-    Bench *b = bench_new(a, DT_f32, 1);
+    Bench *b = bench_new(a, DT_f32, 1, 0);
     double work = bench_work(b, bench_add(b, op, signature, extent));
     arena_free(a);
     return work;
@@ -79,11 +79,37 @@ static void test_updates_in_place(void **state)
 {
     (void)state;
     Arena *a = arena_new("bench");
-    Bench *b = bench_new(a, DT_f32, 1);
+    Bench *b = bench_new(a, DT_f32, 1, 0);
     bench_add(b, OP_adamw, NULL, (Extent[]){{"..", 100}, {0}});
     const Instr *in = &b->program->instr[0];
     assert_int_equal(in->out[0].i, in->arg[0].i);
     assert_int_equal(in->out[1].i, in->arg[2].i);
+    assert_int_equal(in->out[2].i, in->arg[3].i);
+    arena_free(a);
+}
+
+static int64_t place_of(const Bench *b, TensorId t)
+{
+    return b->program->tensor[t.i].at;
+}
+
+/* Copies read elsewhere but for what was just made, and update what they read. */
+static void test_copies(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("bench");
+    Bench *b = bench_new(a, DT_f32, 1, 100000);
+    uint32_t mul = bench_add(b, OP_mul, NULL, (Extent[]){{"..", 1000}, {0}}), adamw = bench_add(b, OP_adamw, NULL, (Extent[]){{"..", 1000}, {0}});
+    assert_true(b->item[mul].copies >= 100000 / 12000 && b->item[mul].copies <= 100000 / 12000 + 1);
+    for (uint32_t k = 1; k < b->item[mul].copies; k++) {
+        const Instr *first = bench_instr(b, mul), *in = &b->program->instr[b->item[mul].first + k];
+        assert_int_equal(in->arg[0].i, first->arg[0].i);
+        assert_true(place_of(b, in->arg[1]) - place_of(b, first->arg[1]) >= 8000 * (int64_t)k);
+        assert_true(place_of(b, in->out[0]) - place_of(b, first->out[0]) >= 4000 * (int64_t)k);
+    }
+    const Instr *in = &b->program->instr[b->item[adamw].first + 1];
+    assert_true(place_of(b, in->arg[0]) > place_of(b, bench_instr(b, adamw)->arg[0]));
+    assert_int_equal(in->out[0].i, in->arg[0].i);
     assert_int_equal(in->out[2].i, in->arg[3].i);
     arena_free(a);
 }
@@ -302,7 +328,7 @@ static void test_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
         cmocka_unit_test(test_copying), cmocka_unit_test(test_text),
     };
