@@ -66,7 +66,7 @@ EXECUTOR_C = $(call sources,$(EXECUTOR))
 KERNEL_C   = $(call sources,kernels/cpu)
 UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
 FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
-HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz))
+HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz)) bench/accuracy/csv.c bench/accuracy/stats.c
 TOOL_C     = $(call sources,tests/tools)
 BENCH_C    = $(filter-out bench/peer_mpi.c,$(call sources,bench bench/text))
 ACCURACY_C = $(call sources,bench/accuracy)
@@ -91,7 +91,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all setup demo check check-all update bench install uninstall lint clean help FORCE $(VARIANTS)
+.PHONY: all setup demo check check-all update bench accuracy fit install uninstall lint clean help FORCE $(VARIANTS)
 
 all: release bench-tools
 
@@ -213,7 +213,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS)
+test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS)
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
@@ -236,6 +236,17 @@ update: test-programs
 
 bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
+
+# Predictions against published measurements: `make accuracy CSV=rows.csv ROWS=1` for rows of your own, each printed.
+# `make fit` prints constants fitted to the open rows and what they predict of rows they have not seen; WRITE=1
+# puts them into models/clusters and models/profiles.
+CSV ?= $(addprefix bench/accuracy/rows/,published.csv published_megatron_ci.csv published_ultrascale_full.csv)
+accuracy: build/release/accuracy
+	@build/release/accuracy $(if $(ROWS),--rows) $(CSV)
+
+fit: build/release/accuracy
+	@build/release/accuracy --fit --cross $(if $(WRITE),--write) bench/accuracy/rows/published.csv
+	@build/release/accuracy --memory bench/accuracy/rows/published.csv
 
 # The peers that are measured: Open MPI, and PyTorch in a virtual environment below build/, with
 # the C++ compiler without which torch.compile does not run.
@@ -273,5 +284,7 @@ help:
 #: make check-all  the same with the slow tests
 #: make update     rewrite the golden files (read the diff before you commit it)
 #: make bench      measure against PyTorch and Open MPI
+#: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
+#: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
 #: make install    PREFIX=/usr/local DESTDIR=
 #: make lint       cppcheck and shellcheck

@@ -16,12 +16,13 @@ turns=3 steps=40 skipped=5           # of a turn, the first ones find cold cache
 
 . bench/step.bash
 
-# The plans $dir/plan1.plan, plan2.plan, plan3.plan.
+# The plans $dir/plan1.plan, which is searched for, and plan2.plan and plan3.plan, whose layouts are given.
 make_plans() {
-    local n=0 layout
+    local n=1 layout plan=("$bin/pplan" plan "$model" -c "$dir/this.pcluster:crowd" -D devices=4 "$@")
+    step "${plan[@]}" --top 3 -o "$dir/plan1.plan"
     while read -r layout; do
         n=$((n + 1))
-        step $bin/pplan plan "$model" -c "$dir/this.pcluster:crowd" -D devices=4 "$@" --with "$layout" -o "$dir/plan$n.plan" >"$dir/plan$n.txt"
+        step "${plan[@]}" --with "$layout" -o "$dir/plan$n.plan" >"$dir/plan$n.txt"
     done < <(grep -v '^#' bench/layouts.txt)
 }
 

@@ -237,7 +237,7 @@ static double attention_seconds(const Device *d, const Instr *in, double peak)
 /* Matrices lie with their last axis together: a row that does not begin at 16 bytes is loaded in smaller pieces. */
 static double alignment(const Device *d, const Program *p, const Instr *in, const Gemm *g)
 {
-    double elements = has_tensor(in->arg[0]) ? 16.0 / dtype_bytes(p->tensor[in->arg[0].i].dtype) : 1;
+    double elements = in->narg > 0 && has_tensor(in->arg[0]) ? 16.0 / dtype_bytes(p->tensor[in->arg[0].i].dtype) : 1;
     bool even = (double)(int64_t)(g->k / elements) * elements == g->k && (double)(int64_t)(g->n / elements) * elements == g->n;
     return d->unaligned > 0 && !even ? d->unaligned : 1;
 }
@@ -287,7 +287,7 @@ static bool is_matmul(OpKind op)
  * matmul's type, the sum read and written. */
 static double separate_sum(const CostModel *cm, const Device *d, const Program *p, const Instr *in)
 {
-    if (cm->profile->fuses_sums || !is_matmul(in->op) || in->acc == ACC_NO || !has_tensor(in->arg[0]))
+    if (cm->profile->fuses_sums || !is_matmul(in->op) || in->acc == ACC_NO || in->narg == 0 || !has_tensor(in->arg[0]))
         return 0;
     double elements = out_elements(p, in), bytes = 2 * bytes_at(p, in->out[0]) + 2 * elements * dtype_bytes(p->tensor[in->arg[0].i].dtype);
     return bytes / (d->bandwidth * curve_at(&d->memory_efficiency, bytes)) + d->launch;

@@ -28,16 +28,26 @@ static int64_t kept_beyond(const Program *p, const Profile *profile)
     return extra;
 }
 
+/* Gradients in their weights' own type, where those that are summed have another. */
+static int64_t held_bytes(const Program *p, const Profile *profile)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->nstate && profile->holds_gradients; i++) {
+        const State *s = &p->state[i];
+        if (has_tensor(s->gradient) && p->tensor[s->gradient.i].dtype != p->tensor[s->weight.i].dtype)
+            bytes += tensor_bytes(&p->tensor[s->weight.i]);
+    }
+    return bytes;
+}
+
 static int64_t bytes_under(const Program *p, const Profile *profile, double pad)
 {
-    int64_t states = 0, held = 0, all = program_map_bytes(p);
-    for (uint32_t i = 0; i < p->nbuffer; i++) {
-        const Buffer *b = &p->buffer[i];
-        states += b->cls <= CLASS_moments ? b->bytes * b->slots : 0;
-        held += b->cls == CLASS_weights && profile->holds_gradients ? b->bytes : 0;
-    }
+    int64_t states = 0, all = program_map_bytes(p);
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        if (p->buffer[i].cls <= CLASS_moments)
+            states += p->buffer[i].bytes * p->buffer[i].slots;
     int64_t others = all - states + kept_beyond(p, profile);
-    return states + held + (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5) + profile->reserve;
+    return states + held_bytes(p, profile) + (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5) + profile->reserve;
 }
 
 int64_t profile_bytes(const Program *p, const Profile *profile)

@@ -111,6 +111,13 @@ Prediction case_predict(const Case *c, Simulation *sim, Arena *scratch)
     return out;
 }
 
+int64_t case_measured_bytes(const Case *c)
+{
+    Prediction out = {0};
+    predict_memory(c, (uint32_t)c->plan->mesh[AXIS_pp], &out);
+    return out.measured;
+}
+
 double case_seconds(const Case *c, Arena *scratch)
 {
     Simulation sim = simulate(scratch, c->loaded.cluster, c->plan, c->loaded.profile, c->programs.rank);

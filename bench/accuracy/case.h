@@ -25,6 +25,8 @@ typedef struct Prediction {
 Status     case_new(Arena *, const Row *, const char *models, Case *out, const char **why);
 void       case_free(Case *);
 Prediction case_predict(const Case *, Simulation *sim, Arena *scratch);
+/* Bytes as the row's source would have measured them. */
+int64_t    case_measured_bytes(const Case *);
 /* Seconds alone. */
 double     case_seconds(const Case *, Arena *scratch);
 

@@ -12,7 +12,7 @@ static const double NOISE = 0.01;
 static const double NUDGE = 0.02;                    /* of a logarithm, to see what a constant does */
 /* What a constant's way from its start to its end is worth, in misses: keeps what rows say nothing of where it began. */
 static const double PULL = 0.05;
-enum { ROUNDS = 14, TRIES = 4, IDLE = 2 };     /* IDLE: rounds in a row that gain next to nothing end it */
+enum { TRIES = 4, IDLE = 2 };     /* IDLE: rounds in a row that gain next to nothing end it */
 
 uint32_t fit_fold(const Row *r)
 {
@@ -202,14 +202,14 @@ static double improve(Fit *f, double *damping)
     return 0;
 }
 
-void fit_run(Fit *f)
+void fit_run(Fit *f, int rounds)
 {
     double damping = 0.1;
     f->scratch_fit = arena_new("fit");
     for (uint32_t k = 0; k < f->constants.n; k++)
         set(f, &f->constants.constant[k], constant_start(&f->constants.constant[k]));
     predict_all(f, f->seconds);
-    for (int round = 0, idle = 0; round < ROUNDS && idle < IDLE; round++)
+    for (int round = 0, idle = 0; round < rounds && idle < IDLE; round++)
         idle = improve(f, &damping) < 0.003 ? idle + 1 : 0;
     arena_free(f->scratch_fit);
 }

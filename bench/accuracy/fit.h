@@ -3,7 +3,8 @@
 /* Fit: constants for which predictions of step times come nearest to what was measured. */
 #include "bench/accuracy/constants.h"
 
-enum { FOLDS = 5 };
+/* Parts for cross-validation, and the most rounds of a fit, and of one without a part. */
+enum { FOLDS = 3, ROUNDS = 10, CROSS_ROUNDS = 6 };
 
 typedef struct Fit {
     Arena     *arena, *scratch, *scratch_fit;           /* of the fit, of a prediction, of a run of it */
@@ -16,7 +17,7 @@ typedef struct Fit {
 
 Fit    fit_new(Arena *, Case **cases, uint32_t n);
 /* From the start of each range to where no step makes the mean of |ln(predicted / measured)| less. */
-void   fit_run(Fit *);
+void   fit_run(Fit *, int rounds);
 /* Seconds of a case under the constants as they are. */
 double fit_predict(Fit *, uint32_t i);
 /* Which of FOLDS parts a row is in, by its configuration: runs of the same one are in the same. */

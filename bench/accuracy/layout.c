@@ -56,6 +56,8 @@ static void add_defines(Arena *a, Args *args, const Row *r)
         add(a, args, OPT_define, "rotary=true");
     if (!llama && (strstr(r->flags, "disable-bias-linear") || strstr(r->model, "emotron")))
         add(a, args, OPT_define, "bias=false");
+    if (r->runtime->sums == SUMS_half || (r->runtime->sums == SUMS_as_f16 && half))
+        add(a, args, OPT_define, half ? "sums=f16" : "sums=bf16");
     if (half)
         add(a, args, OPT_define, "dtype=f16");
 }
@@ -129,7 +131,7 @@ static const char *rules_of(Arena *a, const Row *r)
     if (strncmp(r->recompute, "full", 4) == 0)
         text_add(&t, "; recompute layer full");
     if (strcmp(r->recompute, "selective") == 0)
-        text_add(&t, "; recompute layer.attn.core full");
+        text_add(&t, "; recompute layer.attn.inner full");
     if (r->dp > 1 && strchr(r->zero, '1'))
         text_add(&t, "; shard optimizer by dp");
     if (r->gpus > 1)

@@ -5,22 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/accuracy/fit_memory.h"
 #include "bench/accuracy/report.h"
 #include "bench/accuracy/stats.h"
 
-static bool is_open(const Row *r)
+/* Rows for a fit of times, or of memory. */
+static bool is_open(const Row *r, bool memory)
 {
-    return r->quality == 'A' && !r->refused && r->seconds > 0 && !row_is_reserved(r);
+    bool measured = memory ? r->peak_gib > 0 && row_is_used(r) : r->seconds > 0 && r->quality == 'A';
+    return !r->refused && measured && !row_is_reserved(r);
 }
 
 /* Lower all open rows; what the compiler refuses is left out, as in the report. */
-static Case **lowered(Arena *a, Rows *rows, const char *models, const char *only, uint32_t *n)
+static Case **lowered(Arena *a, Rows *rows, const char *models, const char *only, bool memory, uint32_t *n)
 {
     Case **cases = NEWN(a, Case *, rows->nrow + 1);
     *n = 0;
     for (uint32_t i = 0; i < rows->nrow; i++) {
         Case *c = NEW(a, Case);
-        if (is_open(&rows->row[i]) && (!only || strstr(only, rows->row[i].runtime->profile)) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
+        if (is_open(&rows->row[i], memory) && (!only || strstr(only, rows->row[i].runtime->profile)) && case_new(a, &rows->row[i], models, c, &rows->row[i].refused) == OK)
             cases[(*n)++] = c;
     }
     return cases;
@@ -74,7 +77,7 @@ static void cross_validate(Fit *f)
     for (uint32_t fold = 0; fold < FOLDS; fold++) {
         for (uint32_t i = 0; i < f->n; i++)
             f->in[i] = fit_fold(f->cases[i]->row) != fold;
-        fit_run(f);
+        fit_run(f, CROSS_ROUNDS);
         for (uint32_t i = 0; i < f->n; i++)
             if (!f->in[i])
                 seconds[i] = fit_predict(f, i);
@@ -85,24 +88,34 @@ static void cross_validate(Fit *f)
 Status refit(Arena *a, Rows *rows, const RefitOptions *o)
 {
     uint32_t n;
-    Case **cases = lowered(a, rows, o->models, o->only, &n);
+    Case **cases = lowered(a, rows, o->models, o->only, false, &n);
     Fit f = fit_new(a, cases, n);
     printf("fitted to %u rows of class A; rows of Korthikanti et al. are in no fit\n\n", n);
-    fit_run(&f);
+    fit_run(&f, ROUNDS);
     print_constants(&f);
     printf("\nerror of step time in %%, after %llu predictions\n", (unsigned long long)f.tried);
     print_all_errors(&f, f.seconds, "fitted");
-    for (uint32_t i = 0; i < n && o->rows; i++) {
-        const Row *w = cases[i]->row;
-        printf("R,%s,%lld,%lld,%lld,%lld,%lld,%lld,%.4g,%.4g,%.1f\n", w->id, (long long)w->gpus, (long long)w->dp, (long long)w->tp, (long long)w->pp, (long long)w->micro,(long long)(w->batch/w->dp/w->micro), w->seconds, f.seconds[i], 100*(f.seconds[i]/w->seconds-1));
-    }
     Status s = OK;
     for (uint32_t i = 0; i < f.constants.n && o->write && s == OK; i++)
         s = constant_write(a, &f.constants.constant[i], o->bundled);
+    fflush(stdout);
     if (o->cross)
         cross_validate(&f);
     for (uint32_t i = 0; i < n; i++)
         case_free(cases[i]);
     arena_free(f.scratch);
     return s;
+}
+
+Status refit_memory(Arena *a, Rows *rows, const RefitOptions *o)
+{
+    uint32_t n;
+    Case **cases = lowered(a, rows, o->models, o->only, true, &n);
+    Fit f = fit_new(a, cases, n);
+    printf("memory fitted to %u rows\n", n);
+    fit_memory(&f);
+    for (uint32_t i = 0; i < n; i++)
+        case_free(cases[i]);
+    arena_free(f.scratch);
+    return OK;
 }

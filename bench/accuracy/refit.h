@@ -6,6 +6,7 @@
 typedef struct RefitOptions { const char *models, *bundled, *only; bool cross, write, rows; } RefitOptions;
 
 /* `write`: into the files below `bundled`. */
+Status refit_memory(Arena *, Rows *, const RefitOptions *);
 Status refit(Arena *, Rows *, const RefitOptions *);
 
 #endif

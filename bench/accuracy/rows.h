@@ -9,6 +9,7 @@
 typedef struct Runtime {
     const char *source, *gpu;         /* what a row's columns of these names begin with */
     const char *profile, *cluster;    /* names of bundled files */
+    enum { SUMS_f32, SUMS_half, SUMS_as_f16 } sums;              /* gradients are summed in f32, in the type that is computed in, or so in f16 alone */
     bool        of_allocator;         /* memory figures are what the allocator handed out; else of the device, its reserve included */
     enum { RANK_fullest, RANK_first, RANK_last } of_rank;        /* whose they are, by its stage */
     int64_t     per_node;             /* GPUs for one of the cluster's `nodes` */

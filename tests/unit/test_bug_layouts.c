@@ -207,6 +207,7 @@ static void B01_tied_tables_on_several_stages(void **unused)
     same_numbers(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]"});
     same_numbers(d4, (Pin){2, 2, 1, 2, 2, MEGATRON "; stage before h[2]"});
     same_numbers(d4, (Pin){3, 2, 1, 1, 2, "stage before h[1]; stage before h[3]"});
+    same_numbers(d4, (Pin){3, 1, 1, 1, 2, "stage before h[2]; stage before cross_entropy"});      /* the last has no weight */
     same_numbers(d4, (Pin){2, 2, 1, 1, 2, "stage before h[2]; shard optimizer by dp"});
     same_numbers(d4, (Pin){3, 2, 1, 1, 2, "stage before h[1]; stage before h[3]; shard optimizer by dp; bucket = 1 kB"});
 }

@@ -151,10 +151,6 @@ static void compute_memory_and_launch_bound(void **state)
     t.cl.device->launch = 5e-6;
     assert_int_equal(cost_alone(&t, t.rank[0], in).ns, 8000);
     assert_int_equal(cost_alone(&t, t.rank[0], in).bound, BOUND_LAUNCH);
-    t.profile.issue = 20e-6;
-    assert_int_equal(cost_alone(&t, t.rank[0], in).ns, 20000);
-    t.profile.issue = 1e-6;
-    assert_int_equal(cost_alone(&t, t.rank[0], in).ns, 8000);
     timing_free(&t);
 }
 
@@ -253,6 +249,65 @@ static void bytes_that_move(void **state)
     timing_free(&t);
 }
 
+/* What a profile says of kernels: how much slower than on the device's curves, and what is left out. */
+static void a_runtime_slows_kinds_of_ops(void **state)
+{
+    (void)state;
+    Timing t = one_device(BACKEND_CPU);
+    Program *p = t.rank[0];
+    TensorId some = timing_tensor(p, 400);
+    Instr add = {.op = OP_reduce, .path = "reduce", .bytes = 440}, pack = {.op = OP_transpose, .path = "pack", .bytes = 500};
+    t.profile.slow_matmul = 1.5;
+    t.profile.slow_attention = 2;
+    t.profile.slow_memory = 3;
+    assert_int_equal(cost_alone(&t, p, matmul(10, 10, 10)).ns, 3000);
+    assert_int_equal(cost_alone(&t, p, attention(100, 100, false, 0)).ns, 1280000);
+    assert_int_equal(cost_alone(&t, p, add).ns, 1320);
+    assert_int_equal(cost_alone(&t, p, pack).ns, 1500);
+    t.profile.packs = false;
+    assert_int_equal(cost_alone(&t, p, pack).ns, 0);
+    t.profile.slow_matmul = 1;
+    Instr in = matmul(16, 16, 10);
+    in.narg = in.nout = 1;
+    in.arg[0] = in.out[0] = some;
+    in.acc = ACC_YES;
+    in.acc_out = 1;
+    assert_int_equal(cost_alone(&t, p, in).ns, 5120);
+    t.profile.fuses_sums = false;                    /* written and read, and the sum too */
+    assert_int_equal(cost_alone(&t, p, in).ns, 5120 + 4 * 400);
+    timing_free(&t);
+}
+
+/* Rows of 10 bytes do not begin at multiples of 16. */
+static void rows_that_are_not_aligned(void **state)
+{
+    (void)state;
+    Timing t = one_device(BACKEND_CPU);
+    Program *p = t.rank[0];
+    Instr in = matmul(16, 16, 10), even = matmul(10, 16, 16), wide = matmul(16, 10, 16);
+    in.narg = even.narg = wide.narg = 1;
+    in.arg[0] = even.arg[0] = wide.arg[0] = timing_tensor(p, 160);
+    assert_int_equal(cost_alone(&t, p, in).ns, 5120);
+    t.cl.device->unaligned = 0.5;
+    assert_int_equal(cost_alone(&t, p, in).ns, 10240);
+    assert_int_equal(cost_alone(&t, p, wide).ns, 10240);
+    assert_int_equal(cost_alone(&t, p, even).ns, 5120);
+    timing_free(&t);
+}
+
+static void a_message_costs_its_host(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CPU, LEVELS({4, 2e9, 30e-9}));
+    timing_mesh(&t, 1, 4, 1);
+    Program *p = timing_program(&t, 0);
+    uint32_t all = timing_group(p, 4, 0, 1), two = timing_group(p, 2, 0, 1);
+    t.profile.message = 1e-6;
+    assert_int_equal(comm_ns(&t, p, OP_recv, two, 8000), 30 + 4000 + 1000);
+    assert_int_equal(comm_ns(&t, p, OP_all_gather, all, 8000), 3 * 30 + 3000);
+    timing_free(&t);
+}
+
 /* ---- never slower ---- */
 
 typedef enum Better { PEAK, BANDWIDTH, LINK, LATENCY, LAUNCH, BETTER } Better;
@@ -305,6 +360,9 @@ int main(void)
         cmocka_unit_test(tiles_waves_and_depth),
         cmocka_unit_test(attention_skips_what_is_masked),
         cmocka_unit_test(bytes_that_move),
+        cmocka_unit_test(a_runtime_slows_kinds_of_ops),
+        cmocka_unit_test(rows_that_are_not_aligned),
+        cmocka_unit_test(a_message_costs_its_host),
         cmocka_unit_test(better_machines_are_never_slower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -346,6 +346,54 @@ static void memory_of_other_runtimes(void **state)
     timing_free(&t);
 }
 
+/* A procedure takes no less than its host needs to issue what is in it; a step waits for input on many devices. */
+static void hosts_and_storage(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CUDA, LEVELS({1, 0, 0}));
+    t.plan.microbatches = 2;
+    timing_mesh(&t, 1, 1, 1);
+    Program *p = timing_program(&t, 0);
+    timing_run(p, 3000);
+    timing_run(p, 1000);
+    timing_proc(p, PROC_forward, 0);
+    timing_call(p, 0, 0, 0);
+    timing_call(p, 0, 1, 0);
+    assert_int_equal(timing_simulate(&t).ns, 8000);
+    t.profile.issue = 1.5e-6;                        /* more than the short one takes, but not than both */
+    assert_int_equal(timing_simulate(&t).ns, 8000);
+    t.profile.issue = 2.5e-6;
+    assert_int_equal(timing_simulate(&t).ns, 10000);
+    t.profile.stall = 1e-3;
+    t.profile.stall_above = 1;
+    assert_int_equal(timing_simulate(&t).ns, 10000);
+    t.profile.stall_above = 0;
+    assert_int_equal(timing_simulate(&t).ns, 2010000);
+    timing_free(&t);
+}
+
+/* Gradients in the weights' type are held beside sums of another; an allocator's padding is not handed out. */
+static void held_gradients(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CPU, LEVELS({1, 0, 0}));
+    timing_mesh(&t, 1, 1, 1);
+    Program *p = timing_program(&t, 0);
+    TensorId w = timing_tensor(p, 64), sum = timing_tensor(p, 256), same = timing_tensor(p, 64);
+    p->tensor[sum.i].dtype = DT_f32;
+    State held = {.weight = w, .gradient = sum}, other = {.weight = w, .gradient = same};
+    PUSH(p->arena, p->state, p->nstate, held);
+    PUSH(p->arena, p->state, p->nstate, other);
+    p->map_bytes[PART_PRIVATE] = 1000;
+    t.profile.pad = 2;
+    t.profile.reserve = 10;
+    assert_int_equal(profile_bytes(p, &t.profile), 2010);
+    assert_int_equal(profile_allocated(p, &t.profile), 1010);
+    t.profile.holds_gradients = true;
+    assert_int_equal(profile_allocated(p, &t.profile), 1010 + 64);
+    timing_free(&t);
+}
+
 /* ---- programs that codegen makes ---- */
 
 static void number_devices(Plan *plan)
@@ -459,6 +507,8 @@ int main(void)
         cmocka_unit_test(stages_share_while_both_compute),
         cmocka_unit_test(sums_over_stages_meet),
         cmocka_unit_test(memory_of_other_runtimes),
+        cmocka_unit_test(hosts_and_storage),
+        cmocka_unit_test(held_gradients),
         cmocka_unit_test(schedules_of_codegen),
         cmocka_unit_test(equal_nodes_are_equal),
         cmocka_unit_test(better_machines_are_never_slower),
