@@ -99,10 +99,26 @@ static void check_path(Reader *r, const Path *p)
         fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
 }
 
+/* Kv heads are split with the query heads that read them, so they go by their name too. */
+static bool serves(const Graph *g, DimId kv, const char *heads)
+{
+    for (uint32_t o = 0; o < g->nop; o++) {
+        const Op *op = &g->op[o];
+        bool here = false, named = false;
+        for (uint32_t k = 0; op->kind == OP_attention && k < op->nfactor; k++) {
+            here |= op->factor[k].role == 'g' && same_dim(op->factor[k].dim, kv);
+            named |= op->factor[k].role == 'h' && strcmp(dim_of(g, op->factor[k].dim)->name, heads) == 0;
+        }
+        if (here && named)
+            return true;
+    }
+    return false;
+}
+
 static bool op_has_axis(const Reader *r, const Op *op, const char *axis)
 {
     for (uint32_t k = 0; k < op->nfactor; k++)
-        if (strcmp(dim_of(r->g, op->factor[k].dim)->name, axis) == 0)
+        if (strcmp(dim_of(r->g, op->factor[k].dim)->name, axis) == 0 || serves(r->g, op->factor[k].dim, axis))
             return true;
     return false;
 }

@@ -12,7 +12,7 @@
 #include "planner/stages.h"
 
 /* ours: spaces that are searched to the end within some seconds; of larger ones as much as takes a third of a second */
-const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 600000};
+const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 300000};
 
 /* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
 static const double TRUST = 1.05;

@@ -13,75 +13,6 @@ enum { NOTHING = UINT32_MAX };
  * among so many states at a step. */
 enum { EVERY_WAY = 1024, WIDTH = 24 };
 
-/* ---- what stages ask of the model ---- */
-
-/* Each weight counts for the first piece that reads it. */
-static void read_weights(UnitTable *t)
-{
-    const Graph *g = t->q->graph;
-    bool *counted = NEWN(t->arena, bool, g->nvalue + 1);
-    for (uint32_t w = 0; w < g->nweight; w++)            /* those that are not trained count nowhere */
-        counted[g->weight[w].value.i] = g->weight[w].frozen || !has_value(g->weight[w].gradient);
-    t->weights = NEWN(t->arena, double, t->pieces.n + 1);
-    for (uint32_t i = 0; i < t->pieces.n; i++)
-        for (uint32_t o = t->pieces.piece[i].first.i; o < t->pieces.piece[i].first.i + t->pieces.piece[i].nop; o++)
-            for (int k = 0; g->op[o].phase == PHASE_FORWARD && k < g->op[o].narg; k++) {
-                ValueId v = g->op[o].arg[k];
-                if (!has_value(v) || value_of(g, v)->role != ROLE_WEIGHT || counted[v.i])
-                    continue;
-                counted[v.i] = true;
-                t->weights[i] += (double)value_elements(g, v);
-            }
-}
-
-static void list_backward(UnitTable *t)
-{
-    const Graph *g = t->q->graph;
-    t->backward = NEWN(t->arena, OpId *, t->nop + 1);
-    t->nbackward = NEWN(t->arena, uint32_t, t->nop + 1);
-    for (uint32_t o = 0; o < g->nop; o++) {
-        const Op *op = &g->op[o];
-        if (op->phase != PHASE_BACKWARD || has_value(op->sum_of) || !has_op(op->forward))
-            continue;
-        uint32_t i = t->index[op->forward.i];
-        if (i != NOTHING && t->op[i].i == op->forward.i)
-            PUSH(t->arena, t->backward[i], t->nbackward[i], ((OpId){o}));
-    }
-}
-
-/* Whether two stages may meet a gradient that no rank has a summand of: where the batch is needed as a whole. */
-static bool is_summed(Arena *a, const Graph *g)
-{
-    const char *why;
-    return !has_op(graph_batch_obstacle(a, g, &why));
-}
-
-/* Stages begin where rules cut: the pieces whose first op is not on the stage of the piece before. */
-static void read_given_cuts(UnitTable *t, const Mesh *m)
-{
-    Plan p = {.arena = t->arena, .microbatches = 1, .rule = m->d->rule, .nrule = m->d->nrule, .ndevices = t->d->ndevices, .devices = m->device};
-    Layout l;
-    memcpy(p.mesh, m->size, sizeof p.mesh);
-    if (!rules_cut(m->d) || layout_read(t->arena, t->said, t->q->graph, &p, &l) != OK)
-        return;
-    t->given_begin = NEWN(t->arena, uint32_t, l.nstages + 1);
-    uint32_t stage = 0;
-    for (uint32_t i = 0; i < t->pieces.n; i++) {
-        const Piece *piece = &t->pieces.piece[i];
-        StageSet at = l.stages[piece->first.i + piece->nop - 1];
-        while (stage + 1 < l.nstages && at >> (stage + 1))
-            t->given_begin[++stage] = i;
-    }
-}
-
-static bool may_recompute(const PlanRequest *q)
-{
-    bool given = false;
-    for (uint32_t i = 0; i < q->rules->nrule; i++)
-        given |= !q->rules->rule[i].soft && (q->rules->rule[i].kind == RULE_RECOMPUTE || q->rules->rule[i].kind == RULE_SAVE);
-    return has_value(q->graph->loss) && !given;
-}
-
 UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d)
 {
     UnitTable t = {.arena = a, .q = q, .d = d, .chain = chain_read(a, q->graph), .said = diags_new(ds->sources), .sources = ds->sources};
@@ -176,15 +107,45 @@ static double price(const Asking *as, OpId o, bool least)
     return (double)(least && as->overlaps ? ns - link : ns);
 }
 
+/* Where results lie when arguments are taken as they come. */
+static void place_results(Asking *as, OpId o)
+{
+    const Op *op = op_of(as->t->q->graph, o);
+    for (int k = 0; k < op->nout; k++)
+        if (has_value(op->out[k]))
+            as->l->value[op->out[k].i] = as->l->grid.n ? layout_made(as->l, o, k) : placement_whole();
+}
+
+/* An op by itself: its arguments lie as it needs them; `gradients`: those alone that backward ops made. */
+static void lie_alone(Asking *as, OpId o, bool gradients)
+{
+    const Graph *g = as->t->q->graph;
+    const Op *op = op_of(g, o);
+    for (int a = 0; as->l->grid.n && a < op->narg; a++) {
+        OpId maker = has_value(op->arg[a]) ? value_of(g, op->arg[a])->maker : NO_OP;
+        if (has_value(op->arg[a]) && (!gradients || (has_op(maker) && op_of(g, maker)->phase == PHASE_BACKWARD)))
+            as->l->value[op->arg[a].i] = layout_need(as->l, o, a);
+    }
+    place_results(as, o);
+}
+
 /* Of an op that is cut, and of its backward ops; least: without what may run beside computing. */
 static Least price_both(Asking *as, uint32_t i, bool least)
 {
     Least ns = {.forward = price(as, as->t->op[i], least)};
     for (uint32_t b = 0; b < as->t->nbackward[i]; b++) {
         layout_cut_backward(as->l, as->t->backward[i][b]);
+        lie_alone(as, as->t->backward[i][b], true);
         ns.backward += price(as, as->t->backward[i][b], least);
     }
     return ns;
+}
+
+/* Under one of its cuts, wherever its arguments come from. */
+static Least price_alone(Asking *as, uint32_t i)
+{
+    lie_alone(as, as->t->op[i], false);
+    return price_both(as, i, true);
 }
 
 /* ---- from ops to pieces ---- */
@@ -246,15 +207,6 @@ static bool *read_by_backward(Arena *a, const Graph *g)
             if (has_value(g->op[o].arg[k]))
                 read[g->op[o].arg[k].i] = true;
     return read;
-}
-
-/* Where results lie when arguments are taken as they come. */
-static void place_results(Asking *as, OpId o)
-{
-    const Op *op = op_of(as->t->q->graph, o);
-    for (int k = 0; k < op->nout; k++)
-        if (has_value(op->out[k]))
-            as->l->value[op->out[k].i] = as->l->grid.n ? layout_made(as->l, o, k) : placement_whole();
 }
 
 static PieceCost cost_of_op(Asking *as, uint32_t i, const bool *read)
@@ -360,7 +312,7 @@ static Option option_of(Asking *as, const Way *w)
             continue;
         }
         cut_op(as, i, w->choice[i]);
-        least[i] = price_both(as, i, true);
+        least[i] = price_alone(as, i);
     }
     costs_of_pieces(t, op, &o);
     add_before(t, w, &o);
@@ -497,7 +449,7 @@ static void find_least(Asking *as)
         as->u->priced[i] = NEWN(t->arena, Least, as->ncut[i] + 1);
         for (uint32_t k = 0; k <= as->ncut[i]; k++) {
             cut_op(as, i, k);
-            Least ns = as->u->priced[i][k] = price_both(as, i, true);
+            Least ns = as->u->priced[i][k] = price_alone(as, i);
             op[i].forward = k == 0 || ns.forward < op[i].forward ? ns.forward : op[i].forward;
             op[i].backward = k == 0 || ns.backward < op[i].backward ? ns.backward : op[i].backward;
         }
@@ -518,7 +470,7 @@ static void find_given_least(Asking *as)
     }
     for (uint32_t i = 0; i < t->nop; i++) {
         memcpy(as->l->cut[t->op[i].i], given.cut[t->op[i].i], sizeof *as->l->cut);
-        op[i] = price_both(as, i, true);
+        op[i] = price_alone(as, i);
     }
     as->u->least = least_of_pieces(t, op, &as->u->sum);
 }
@@ -582,10 +534,4 @@ uint32_t units_rules(Arena *a, const Unit *u, const Option *o, Rule **out)
         return 0;
     Way w = {.choice = o->choice};
     return splits_of(a, &u->choices, &w, out);
-}
-
-void units_take_cuts(UnitTable *t, const Mesh *mesh, uint32_t nmesh)
-{
-    for (uint32_t i = 0; i < nmesh && !t->given_begin; i++)
-        read_given_cuts(t, &mesh[i]);
 }

@@ -63,6 +63,8 @@ typedef struct UnitTable {
 } UnitTable;
 
 UnitTable units_open(Arena *, Diags *, const PlanRequest *, const Decisions *);
+/* What follows from the model and its rules alone: weights, no_sums, may_recompute. */
+void      units_read_model(UnitTable *);
 /* Find where rules cut, on the meshes that they allow. */
 void      units_take_cuts(UnitTable *, const Mesh *, uint32_t nmesh);
 /* The unit of a stage of a configuration, its least times known. */

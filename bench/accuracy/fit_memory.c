@@ -30,7 +30,7 @@ static double errors(const Memory *m, double pad, int64_t reserve)
     return sum;
 }
 
-static void search(const Memory *m, double *pad, int64_t *reserve)
+static void search_memory(const Memory *m, double *pad, int64_t *reserve)
 {
     double least = errors(m, *pad, *reserve);
     for (int t = 0; t < TURNS; t++) {
@@ -60,7 +60,7 @@ void fit_memory(Fit *f)
         double pad = 1;
         int64_t reserve = 0;
         if (!before && any) {
-            search(&m, &pad, &reserve);
+            search_memory(&m, &pad, &reserve);
             printf("%-14s pad %.2f (1 to 1.6), reserve %.1f GB (0 to 8)\n", m.profile->name, pad, (double)reserve * 1e-9);
         }
     }
