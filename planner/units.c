@@ -27,12 +27,9 @@ UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions 
         }
     for (uint32_t o = 0; o < q->graph->nop; o++)
         t.index[o] = t.index[t.chain.like[o].i];
-    list_backward(&t);
-    read_weights(&t);
     t.prices = price_graph(a, q->graph);
     t.links = links_read(a, q->cluster, NULL);
-    t.no_sums = !is_summed(a, q->graph);
-    t.may_recompute = may_recompute(q);
+    units_read_model(&t);
     return t;
 }
 

@@ -63,7 +63,7 @@ typedef struct UnitTable {
 } UnitTable;
 
 UnitTable units_open(Arena *, Diags *, const PlanRequest *, const Decisions *);
-/* What follows from the model and its rules alone: weights, no_sums, may_recompute. */
+/* What follows from the model and its rules alone: backward, weights, no_sums, may_recompute. */
 void      units_read_model(UnitTable *);
 /* Find where rules cut, on the meshes that they allow. */
 void      units_take_cuts(UnitTable *, const Mesh *, uint32_t nmesh);

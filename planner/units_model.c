@@ -3,6 +3,8 @@
 
 #include "planner/units.h"
 
+enum { NOTHING = UINT32_MAX };
+
 /* Each weight counts for the first piece that reads it. */
 static void read_weights(UnitTable *t)
 {
@@ -72,6 +74,7 @@ static bool may_recompute(const PlanRequest *q)
 
 void units_read_model(UnitTable *t)
 {
+    list_backward(t);
     read_weights(t);
     t->no_sums = !is_summed(t->arena, t->q->graph);
     t->may_recompute = may_recompute(t->q);
