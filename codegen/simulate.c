@@ -136,22 +136,6 @@ static bool is_last(const Program *p, const Call *c)
     return c->micro + (int64_t)1 == p->microbatches;
 }
 
-/* Messages that compute waits for: when they are met depends on both sides, so their procedures are followed whole. */
-static bool waits_for_messages(const Recipe *r)
-{
-    for (uint32_t i = 0; i < r->nin_queue[0]; i++) {
-        NodeKind kind = r->node[r->in_queue[0][i]].kind;
-        if (kind == NODE_SEND || kind == NODE_RECV)
-            return true;
-    }
-    return false;
-}
-
-static bool may_be_short(const Program *p, const Call *call, const Recipe *r)
-{
-    return !is_last(p, call) && count_calls(p, call->proc) > SHORT_FROM && !has_own_queue(r, STREAM_gradient) && !waits_for_messages(r);
-}
-
 /* Recipes of the calls: one for all of a procedure but the last micro-batch's. */
 static void make_recipes(const Sim *s, Making *m, Lane *l)
 {
@@ -163,7 +147,7 @@ static void make_recipes(const Sim *s, Making *m, Lane *l)
         Recipe **r = &known[2 * proc + is_last(p, &p->call[c])];
         if (!*r) {
             *r = recipe_full(m, &p->call[c]);
-            if (l->domain == NOTHING && may_be_short(p, &p->call[c], *r))
+            if (l->domain == NOTHING && !is_last(p, &p->call[c]) && count_calls(p, proc) > SHORT_FROM && !has_own_queue(*r, STREAM_gradient))
                 *r = recipe_short(m, *r);
         }
         l->recipe[c] = *r;
