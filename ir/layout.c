@@ -83,10 +83,17 @@ static bool sums_cut(const Layout *l, const Op *op, uint16_t cut, int out)
     return false;
 }
 
+/* Whether a result is what an op saves beside the one that it is linear in: attention's lse is whole where its
+ * values are summands. */
+static bool is_saved(const Op *op, int out)
+{
+    return out > 0 && op_info[op->kind].saves[0];
+}
+
 static int8_t result_on(const Layout *l, const Op *op, uint16_t cut, int out, uint32_t d)
 {
     if (!cut)
-        return passes_partial(l, op, d) ? PLACE_PARTIAL : PLACE_WHOLE;
+        return passes_partial(l, op, d) && !is_saved(op, out) ? PLACE_PARTIAL : PLACE_WHOLE;
     int rank = value_of(l->g, op->out[out])->rank;
     if (any_cut(cut, op->out_factor[out], rank))
         return cut_axis(cut, op->out_factor[out], rank);

@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "cli/load.h"
-#include "planner/planner.h"
+#include "planner/search.h"
 
 typedef struct Case {
     Arena   *a;
@@ -19,6 +19,7 @@ typedef struct Case {
     Diags   *ds;                      /* of the last try, not printed */
     Plan    *plan;
     Programs programs;
+    Search   found;                   /* what was searched, where rules left something open */
     Program *p;                       /* of the first rank; NULL: the last try failed */
 } Case;
 
@@ -61,12 +62,18 @@ static inline void close_case(Case *c)
     arena_free(c->a);
 }
 
-static inline Status try_these(Case *c, const Rules *rules)
+static inline Status plan_these(Case *c, const Rules *rules, PlanUse use, SearchLimits limits)
 {
-    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = c->l.profile};
-    Status s = planner_choose(c->l.ir, c->ds, &q, &c->plan, &c->programs);
+    PlanRequest q = {.graph = c->l.graph, .cluster = c->l.cluster, .rules = rules, .model_text = "", .profile = c->l.profile, .use = use};
+    Status s = planner_search(c->l.ir, c->ds, &q, limits, &c->plan, &c->programs, &c->found);
     c->p = s == OK ? c->programs.rank[0] : NULL;
     return s;
+}
+
+/* The layout that the rules say. */
+static inline Status try_these(Case *c, const Rules *rules)
+{
+    return plan_these(c, rules, USE_ESTIMATE, search_limits);
 }
 
 /* `microbatches` 0: open. */
@@ -78,19 +85,31 @@ static inline Status try_plan(Case *c, int64_t microbatches)
 }
 
 /* Rules as the language has them. */
+static inline Status parse_rules(Case *c, const char *text, Rules **rules)
+{
+    Units units;
+    IncludePath none = {0};
+    const char *kept = arena_printf(c->l.input, "plan { %s }", text);
+    c->ds = diags_new(c->l.sources);
+    assert_int_equal(parse_text(c->ds, "<rules>", kept, strlen(kept), none, &units), OK);
+    return elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, rules);
+}
+
 static inline Status try_rules(Case *c, const char *fmt, ...)
 {
     va_list ap;
-    va_start(ap, fmt);
-    const char *kept = arena_printf(c->l.input, "plan { %s }", arena_vprintf(c->l.input, fmt, ap));
-    va_end(ap);
-    c->ds = diags_new(c->l.sources);
-    Units units;
     Rules *rules;
-    IncludePath none = {0};
-    assert_int_equal(parse_text(c->ds, "<rules>", kept, strlen(kept), none, &units), OK);
-    Status s = elaborate_rules(c->ds, &units, c->l.graph, c->l.ir, &rules);
-    return s == OK ? try_these(c, rules) : s;
+    va_start(ap, fmt);
+    const char *text = arena_vprintf(c->l.input, fmt, ap);
+    va_end(ap);
+    return parse_rules(c, text, &rules) == OK ? try_these(c, rules) : ERR_REJECT;
+}
+
+/* What they leave open is searched: Case.found. */
+static inline Status search_rules(Case *c, SearchLimits limits, const char *text)
+{
+    Rules *rules;
+    return parse_rules(c, text, &rules) == OK ? plan_these(c, rules, USE_PLAN, limits) : ERR_REJECT;
 }
 
 /* The help of the one error of the last try. */

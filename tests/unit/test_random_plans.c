@@ -138,12 +138,15 @@ static const char *layout_rules(Arena *a, uint64_t seed, uint64_t k, const Rando
     return arena_printf(a, "devices = [%s]; %s", first_devices(a, l.pp * l.dp * l.cp * l.tp), l.rules);
 }
 
+/* Only some of what is open is looked at: any plan will do. */
+static const SearchLimits few = {.top = 1, .judged = 4, .effort = 20000};
+
 /* The plans of layouts that are not refused; how many. */
 static uint32_t plans_of(Arena *a, Case *c, uint64_t seed, const RandomModel *m, Plan **plan, Reasons *r)
 {
     uint32_t n = 0;
     for (uint64_t k = 0; k < LAYOUTS; k++)
-        if (try_rules(c, "%s", layout_rules(a, seed, k, m)) == OK)
+        if (search_rules(c, few, layout_rules(a, seed, k, m)) == OK)
             plan[n++] = c->plan;
         else
             count_reason(r, c->ds->first->text);
@@ -206,6 +209,46 @@ static void random_layouts(void **state)
     arena_free(r.a);
 }
 
+/* ---- plans that are searched for ---- */
+
+enum { SEARCHED = 40, BEST = 5 };
+
+static uint32_t check_best(uint64_t seed)
+{
+    Arena *a = arena_new("model");
+    RandomModel m = random_model(a, seed, "f64");
+    int64_t devices = 1 + (int64_t)(seed % MOST_RANKS);
+    SearchLimits limits = few;
+    Case c;
+    History one;
+    limits.top = BEST;
+    open_case_on(&c, m.text, random_cores(a, MOST_RANKS));
+    assert_int_equal(try_rules(&c, "devices = [0]; microbatches = 1"), OK);
+    run_plan(&one, a, &c, c.plan, START_lockstep, "one device");
+    const char *rules = arena_printf(a, "devices = [%s]; %s", first_devices(a, devices), random_pins(a, seed, &m, devices));
+    uint32_t n = search_rules(&c, limits, rules) == OK ? c.found.nbest : 0;
+    for (uint32_t i = 0; i < n; i++)
+        check_plan(&c, &one, c.found.best[i].plan, i % 2 ? START_threads : START_lockstep, arena_printf(a, "seed %d, '%s', best %u", (int)seed, rules, i));
+    history_close(&one);
+    close_case(&c);
+    arena_free(a);
+    return n;
+}
+
+/* The plan that is found, and the next ones: the losses of one device. */
+static void best_plans(void **state)
+{
+    const Seeds *seeds = *state;
+    uint32_t plans = 0, models = 0;
+    for (uint64_t i = 0; i < seeds->n && models < (seeds->n > MODELS ? seeds->n : SEARCHED); i++) {
+        uint32_t n = check_best(seeds->first + 7000 + i);
+        models += n > 0;
+        plans += n;
+    }
+    print_message("# %u plans of %u models, the best that were found\n", plans, models);
+    assert_true(seeds->n < MODELS || (models >= SEARCHED && plans > 3 * models));
+}
+
 static int print_texts(uint64_t seed)
 {
     Arena *a = arena_new("texts");
@@ -224,6 +267,6 @@ int main(int argc, char **argv)
         return print_texts(strtoull(argv[2], NULL, 10));
     if (argc == 3)
         seeds = (Seeds){strtoull(argv[2], NULL, 10), strtoull(argv[1], NULL, 10)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(random_layouts, &seeds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(random_layouts, &seeds), cmocka_unit_test_prestate(best_plans, &seeds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
