@@ -120,7 +120,7 @@ static Status do_plan(Loaded *l, const Args *args)
         return OK;
     Report *r = report_new(l->ir);
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
-    show_search(r, l->cluster, &found);
+    show_search(r, &found);
     show_memory(r, program);
     return finish(r, args);
 }

@@ -19,7 +19,7 @@ void show_plan(Report *, const Graph *, const Cluster *, const Plan *, const Pro
 /* The time of a step, as lines and facts of a table. */
 void show_step(const Report *, Table *, const Graph *, const Profile *, const Simulation *);
 /* What was searched, and how much faster any plan could be; the plans found when there are several. */
-void show_search(Report *, const Cluster *, const Search *);
+void show_search(Report *, const Search *);
 /* Where the time of each stage goes; UINT32_MAX: not of one alone. */
 void show_times(Report *, const Simulation *, uint32_t stage);
 const char *proc_text(ProcKind);

@@ -35,13 +35,12 @@ static const char *recomputed(Arena *a, const Plan *p)
     return n ? arena_printf(a, "%lld rounds", (long long)n) : "none";
 }
 
-static void show_found(Report *r, const Cluster *cl, const Search *s)
+static void show_found(Report *r, const Search *s)
 {
     static const Column columns[] = {{"rank", "plan", SHOW_COUNT}, {"ns", "step", SHOW_NS}, {"slower", "slower", SHOW_RATIO}, {"mesh", "mesh", SHOW_TEXT},
                                      {"microbatches", "micro-batches", SHOW_COUNT}, {"schedule", "schedule", SHOW_TEXT},
                                      {"sharded", "optimizer", SHOW_TEXT}, {"recomputed", "recomputed", SHOW_TEXT}, {"spare", "spare bytes", SHOW_BYTES}};
     Table *t = report_table(r, "plans", columns, sizeof columns / sizeof *columns);
-    (void)cl;
     for (uint32_t i = 0; i < s->nbest; i++) {
         const Found *f = &s->best[i];
         Cell row[] = {CELL_NUMBER(i + 1), CELL_NUMBER(f->ns), CELL_NUMBER((double)f->ns / (double)s->best[0].ns), CELL_TEXT(mesh_text(r->arena, f->plan)),
@@ -51,7 +50,7 @@ static void show_found(Report *r, const Cluster *cl, const Search *s)
     }
 }
 
-void show_search(Report *r, const Cluster *cl, const Search *s)
+void show_search(Report *r, const Search *s)
 {
     Arena *a = r->arena;
     if (s->judged == 0)
@@ -71,5 +70,5 @@ void show_search(Report *r, const Cluster *cl, const Search *s)
     table_fact(r, t, "bound_ns", CELL_NUMBER(s->bound));
     table_fact(r, t, "gap", CELL_NUMBER(gap));
     if (s->nbest > 1)
-        show_found(r, cl, s);
+        show_found(r, s);
 }

@@ -7,7 +7,7 @@
 
 typedef struct Making {
     Arena           *arena;
-    const UnitTable *t;
+    UnitTable *t;
     const Candidate *c;
     Rule            *rule; uint32_t nrule;
 } Making;
@@ -20,7 +20,7 @@ static void add(Making *mk, Rule r)
 
 static void add_splits(Making *mk)
 {
-    Unit *u = units_find((UnitTable *)mk->t, mk->c->config, 0);
+    Unit *u = units_find(mk->t, mk->c->config, 0);
     Rule *split;
     uint32_t n = units_rules(mk->arena, u, &u->option[mk->c->option], &split);
     for (uint32_t i = 0; i < n; i++)
@@ -60,7 +60,7 @@ static void add_recompute(Making *mk)
     }
 }
 
-Plan *candidate_plan(Arena *a, const UnitTable *t, const Candidate *c)
+Plan *candidate_plan(Arena *a, UnitTable *t, const Candidate *c)
 {
     const PlanRequest *q = t->q;
     const Decisions *d = c->config->mesh->d;

@@ -3,6 +3,6 @@
 /* The plan of a candidate: its decisions as rules. */
 #include "planner/stages.h"
 
-Plan *candidate_plan(Arena *, const UnitTable *, const Candidate *);
+Plan *candidate_plan(Arena *, UnitTable *, const Candidate *);
 
 #endif

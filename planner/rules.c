@@ -274,7 +274,7 @@ static const char *in_vain(const Rule *r, const Plan *p)
 {
     const Row *row = row_of(r);
     return row->preferred ? row->preferred : row->refused ? row->refused : p->ndevices > 1
-         ? "this version searches no layouts, so nothing is left to prefer" : "one device leaves nothing to prefer";
+         ? "this version breaks no ties by preferences; without 'prefer' this rule holds" : "one device leaves nothing to prefer";
 }
 
 static const char *idle(Arena *a, const PlanRequest *q, const Plan *p, const Rule *r)

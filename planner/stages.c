@@ -213,6 +213,8 @@ void staging_measure(const Staging *g, Candidate *c)
     }
     work *= crowding(g) / (double)g->t->d->ndevices;
     c->ns = g->rate * (c->ns > work ? c->ns : work);
+    if (g->t->given_begin)                               /* a rule may cut within a piece */
+        c->bound = staging_bound(g->t, g->config);
 }
 
 /* ---- bounds of configurations ---- */
@@ -386,7 +388,7 @@ static bool pack_best(const Staging *g, bool fits, Candidate *out)
 bool staging_best(Arena *a, const Staging *g, Candidate *out)
 {
     *out = (Candidate){.config = g->config, .option = g->option, .begin = NEWN(a, uint32_t, g->stages + 1), .again = NEWN(a, uint32_t, g->stages + 1)};
-    if (g->stages > g->t->pieces.n || (!g->t->given_begin && !pack_best(g, true, out) && !pack_best(g, false, out)))
+    if (!g->t->given_begin && (g->stages > g->t->pieces.n || (!pack_best(g, true, out) && !pack_best(g, false, out))))
         return false;
     if (g->t->given_begin)
         as_given(g, out);
@@ -439,14 +441,7 @@ static void every_cut(Every *e, uint32_t stage, uint32_t first)
         every_again(e, 0);
         return;
     }
-    if (stage == 0) {
-        e->c.begin[0] = 0;
-        every_cut(e, 1, 1);
-        return;
-    }
     for (uint32_t i = first; i + (e->g->stages - stage) <= n && !e->stop; i++) {
-        if (e->g->t->given_begin && i != e->g->t->given_begin[stage])
-            continue;
         e->c.begin[stage] = i;
         every_cut(e, stage + 1, i + 1);
     }
@@ -456,6 +451,11 @@ uint64_t staging_each(const Staging *g, uint64_t most, EachCandidate each, void 
 {
     uint32_t begin[MAX_STAGES + 1] = {0}, again[MAX_STAGES + 1] = {0};
     Every e = {.g = g, .c = {.config = g->config, .option = g->option, .begin = begin, .again = again}, .most = most, .each = each, .ctx = ctx};
-    every_cut(&e, 0, 0);
+    if (g->t->given_begin) {
+        memcpy(begin, g->t->given_begin, g->stages * sizeof *begin);
+        every_cut(&e, g->stages, 0);
+    } else {
+        every_cut(&e, 1, 1);
+    }
     return e.n;
 }

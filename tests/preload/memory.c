@@ -9,7 +9,7 @@
  *
  *   steps N, map_calls N, our_mallocs N, maps_changed N, pss_kib BEFORE AFTER
  *   our_maps BYTES TOUCHED                  that the program mapped to write to, without control blocks;
- *                                           of them, maps all of whose pages were there at the first mark
+ *                                           of them, those of pages that were there at the first mark
  *   peak_kib N                              the most that was resident, from the start to the end
  *   changed WAS | IS                        the first mapping that changed, where one did */
 #include <dlfcn.h>
@@ -81,19 +81,19 @@ static void note_map(void *at, size_t n, int prot, int fd, const void *caller)
     our_map[nour_map++].bytes = n;
 }
 
-/* Whether n pages are there; of an address that is mapped no more, they are not. */
-static int all_there(char *at, size_t n)
+/* Bytes of n pages that are there; of an address that is mapped no more, none are. */
+static long bytes_there(char *at, size_t n)
 {
     static unsigned char page[1 << 16];
+    long there = 0;
     for (size_t k = 0, m; k < n; k += m) {
         m = n - k < sizeof page ? n - k : sizeof page;
         if (syscall(SYS_mincore, at + k * PAGE, m * PAGE, page) != 0)
             return 0;
         for (size_t j = 0; j < m; j++)
-            if (!(page[j] & 1))
-                return 0;
+            there += page[j] & 1 ? PAGE : 0;
     }
-    return 1;
+    return there;
 }
 
 static void count_touched(void)
@@ -101,8 +101,7 @@ static void count_touched(void)
     touched = 0;
     for (int i = 0; i < nour_map; i++) {
         our_bytes += (long)our_map[i].bytes;
-        if (all_there(our_map[i].at, (our_map[i].bytes + PAGE - 1) / PAGE))
-            touched += (long)our_map[i].bytes;
+        touched += bytes_there(our_map[i].at, (our_map[i].bytes + PAGE - 1) / PAGE);
     }
 }
 

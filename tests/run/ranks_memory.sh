@@ -30,7 +30,8 @@ watch() {
         [ "$(value our_mallocs $rank)" = 0 ] && ours=$((ours + 1))
         [ "$(value steps $rank)" = 12 ] && steps=$((steps + 1))
         read -r before after <<<"$(value our_maps $rank)"
-        [ "$before" -ge "$(map_bytes "$plan" $rank)" ] && [ "$after" = "$before" ] && touched=$((touched + 1))
+        # What is mapped beyond the plan is less than a huge page a rank, to whose size large parts are rounded.
+        [ "$after" -ge "$(map_bytes "$plan" $rank)" ] && [ $((before - after)) -lt $((n * (2 << 20))) ] && touched=$((touched + 1))
         read -r before after <<<"$(value pss_kib $rank)"
         grown=$((grown + (after - before) * 1024))
         maps=$((maps + $(map_bytes "$plan" $rank)))
@@ -53,12 +54,12 @@ plan_ranks four.plan 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, v
 watch "dp = 2, tp = 2, sharded moments" four.plan 4 --eval v.txt --eval-every 3 --save four --save-every 2
 
 # Devices with exactly the bytes of the fullest rank's map and the reserve will do; with one
-# less they will not.
-cluster() { sed -E "s/memory += 2 GiB/memory = $1 B/" "$MODELS/clusters/laptop4.pcluster" >c.pcluster; }
+# less they will not: a plan leaves nothing open that could be chosen otherwise.
+with_memory() { sed -E "s/memory( +)= 2 GiB/memory\1= $2 B/" "$1"; }
 for layout in dp tp pp; do
     most=$(printf '%s\n' "$(map_bytes $layout.plan 0)" "$(map_bytes $layout.plan 1)" | sort -n | tail -n 1)
-    cluster $((most + reserve))
-    check "$layout = 2: devices of exactly map and reserve run it" 'plan_ranks x.plan "${!layout}" c.pcluster >said 2>&1 && "$RELEASE/prun" x.plan --data t.txt --steps 1 2>said' || cat said
-    cluster $((most + reserve - 1))
-    check "$layout = 2: one byte less is refused" 'refused 1 "1 B too much" plan_ranks y.plan "${!layout}" c.pcluster'
+    with_memory $layout.plan $((most + reserve)) >x.plan
+    check "$layout = 2: devices of exactly map and reserve run it" '"$RELEASE/prun" x.plan --data t.txt --steps 1 2>said' || cat said
+    with_memory $layout.plan $((most + reserve - 1)) >y.plan
+    check "$layout = 2: one byte less is refused" 'refused 1 "1 B too much" "$RELEASE/prun" y.plan --data t.txt --steps 1'
 done
