@@ -50,6 +50,14 @@ typedef struct Looking {
     Diags             *refusal;       /* why the first candidate that was not legal is not; NULL */
 } Looking;
 
+/* Ops of all candidates together, in a space that is searched to the end: more take too long to lower. */
+enum { ENOUGH = 2000000 };
+
+static uint64_t least(uint64_t x, uint64_t y)
+{
+    return x < y ? x : y;
+}
+
 /* ---- the space ---- */
 
 static int by_bound(const void *x, const void *y)
@@ -356,6 +364,7 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
 {
     Looking k = {.arena = a, .ds = ds, .q = q, .limits = limits, .out = out};
     *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
+    k.limits.exhaustive = least(limits.exhaustive, ENOUGH / (q->graph->nop + 1));
     k.units = units_open(a, ds, q, d);
     TRY(space_read(a, ds, q, d, k.units.pieces.n, &k.space));
     units_take_cuts(&k.units, k.space.mesh, k.space.nmesh);
@@ -363,7 +372,7 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
     out->configs = k.space.nconfig;
     for (uint32_t i = 0; i < k.nconfig; i++)
         out->layouts += layouts_of(&k, k.config[i].config);
-    if (count_all(&k) <= limits.exhaustive)
+    if (count_all(&k) <= k.limits.exhaustive)
         judge_all(&k);
     else
         judge_best(&k);

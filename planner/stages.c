@@ -19,6 +19,7 @@ typedef struct Stage {
     double    weights;                /* trainable elements that no other stage counts */
     uint32_t  rounds;
     double    round_again, round_saved;              /* of one round, on average: ns more, and bytes less, where it is recomputed */
+    double    least_again;            /* ns: of the round that takes least more */
     double    largest;                /* bytes kept by the piece that keeps most: what is worked on is of that size */
 } Stage;
 
@@ -37,6 +38,7 @@ static void extend(const Staging *g, Stage *s, const Option *o, uint32_t piece)
     if (!g->t->pieces.piece[piece].round)
         return;
     double saved = c->saved - c->entry, n = ++s->rounds;
+    s->least_again = n == 1 || c->again < s->least_again ? c->again : s->least_again;
     s->round_again += (c->again - s->round_again) / n;
     s->round_saved += ((saved > 0 ? saved : 0) - s->round_saved) / n;
 }
@@ -179,9 +181,10 @@ static double stage_ns(const Staging *g, const Stage *s, uint32_t stage, uint32_
 
 /* No program ends before the stage has had all micro-batches, the first of which comes through
  * the stages before it, and the last goes back through them. */
-static double stage_bound(const Staging *g, const Stage *s, uint32_t stage, const Sums *before)
+static double stage_bound(const Staging *g, const Stage *s, uint32_t stage, uint32_t again, const Sums *before)
 {
-    double m = (double)g->config->micro, backward = s->least.backward, tp = (double)(g->config->mesh->size[AXIS_tp] * g->config->mesh->size[AXIS_cp]);
+    double m = (double)g->config->micro, tp = (double)(g->config->mesh->size[AXIS_tp] * g->config->mesh->size[AXIS_cp]);
+    double backward = s->least.backward + (tp == 1 ? again * s->least_again : 0);        /* on one rank nothing of it hides */
     double sums = sum_ns(g->t, g->config, s->weights / tp), update = update_ns(g->t, device_of(g, stage), s->weights / tp, copies(g->config));
     double all = m * (s->least.forward + backward);
     double last = g->overlaps ? (sums > backward ? sums : backward) : backward + sums;
@@ -200,7 +203,7 @@ void staging_measure(const Staging *g, Candidate *c)
         Room room = room_of(g, s);
         for (uint32_t i = c->begin[s]; i < c->begin[s + 1]; i++)
             extend(g, &st, option_at(g, s), i);
-        double ns = stage_ns(g, &st, s, c->again[s], before.forward + before.backward), bound = stage_bound(g, &st, s, &before);
+        double ns = stage_ns(g, &st, s, c->again[s], before.forward + before.backward), bound = stage_bound(g, &st, s, c->again[s], &before);
         double over = bytes_needed(g, &st, &room, c->again[s]) - room.bytes;
         c->ns = ns > c->ns ? ns : c->ns;
         c->bound = bound > c->bound ? bound : c->bound;
