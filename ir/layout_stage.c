@@ -39,18 +39,13 @@ static uint32_t read_rule(Cuts *c, const Rule *r)
     return made;
 }
 
-static bool is_cut(const Rule *r)
-{
-    return r->kind == RULE_STAGE_BEFORE || r->kind == RULE_STAGE_AFTER || r->kind == RULE_STAGE_EVERY;
-}
-
 static Status read_cuts(Cuts *c)
 {
     int errors = c->ds->errors;
     const Rule *last = NULL;
     for (uint32_t i = 0; i < c->plan->nrule; i++) {
         const Rule *r = &c->plan->rule[i];
-        if (!is_cut(r))
+        if (!rule_cuts(r))
             continue;
         last = r;
         if (read_rule(c, r) == 0)

@@ -70,6 +70,11 @@ static const char *match(const Path *pattern, const char *path)
     return p;
 }
 
+bool rule_cuts(const Rule *r)
+{
+    return r->kind == RULE_STAGE_BEFORE || r->kind == RULE_STAGE_AFTER || r->kind == RULE_STAGE_EVERY;
+}
+
 bool path_matches(const Path *pattern, const char *path)
 {
     return match(pattern, path) != NULL;

@@ -53,6 +53,9 @@ typedef struct Rule {
     const char *text;                 /* set: the value; settings: a string */
 } Rule;
 
+/* Whether it cuts stages: `stage before`, `stage after`, `stage every`. */
+bool rule_cuts(const Rule *);
+
 typedef struct Rules {
     const char *model, *cluster;      /* `plan for MODEL`, `plan MODEL on CLUSTER`; NULL: not said */
     Rule       *rule; uint32_t nrule;

@@ -26,7 +26,10 @@ static bool gives_setting(const Rules *r, const char *name)
 
 static bool gives_stages(const Rules *r)
 {
-    return gives(r, RULE_STAGE_BEFORE) || gives(r, RULE_STAGE_AFTER) || gives(r, RULE_STAGE_EVERY);
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (rule_cuts(&r->rule[i]))
+            return true;
+    return false;
 }
 
 /* The sizes that rules give, what they leave out being 1 and dp the rest; false: they leave a choice. */

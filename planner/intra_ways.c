@@ -87,29 +87,10 @@ static void drop_one(Solver *s, Standing *x)
     s->out->cut_short = true;
 }
 
-/* All labels, in the order they come. */
-static void add_every_label(Solver *s, Standing *x, const Label *l)
-{
-    if (x->nlabel == s->goal.ways) {
-        s->out->cut_short = true;
-        return;
-    }
-    PUSH(s->arena, x->label, x->nlabel, *l);
-    for (uint32_t i = x->nlabel - 1; i > 0 && x->label[i].step < x->label[i - 1].step; i--) {
-        Label swap = x->label[i];
-        x->label[i] = x->label[i - 1];
-        x->label[i - 1] = swap;
-    }
-}
-
 /* Keeps labels sorted by step; those that another one beats go. */
 static void add_label(Solver *s, Standing *x, const Label *l)
 {
     uint32_t n = 0;
-    if (s->goal.ways) {
-        add_every_label(s, x, l);
-        return;
-    }
     for (uint32_t i = 0; i < x->nlabel; i++)
         if (no_worse(&x->label[i], l))
             return;

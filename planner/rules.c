@@ -479,5 +479,8 @@ bool rules_have(const Decisions *d, RuleKind kind)
 
 bool rules_cut(const Decisions *d)
 {
-    return rules_have(d, RULE_STAGE_BEFORE) || rules_have(d, RULE_STAGE_AFTER) || rules_have(d, RULE_STAGE_EVERY);
+    for (uint32_t i = 0; i < d->nrule; i++)
+        if (rule_cuts(&d->rule[i]))
+            return true;
+    return false;
 }

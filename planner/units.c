@@ -51,7 +51,7 @@ typedef struct Asking {
 /* Rules about stages and their copies, of which a unit has none. */
 static bool is_of_stages(const Rule *r)
 {
-    return r->kind == RULE_STAGE_BEFORE || r->kind == RULE_STAGE_AFTER || r->kind == RULE_STAGE_EVERY || r->kind == RULE_SHARD;
+    return rule_cuts(r) || r->kind == RULE_SHARD;
 }
 
 /* All stages as one. */
@@ -341,7 +341,6 @@ static void add_ways(Asking *as, const Layout *given)
 {
     Goal goal = as->u->goal;
     Intra in;
-    goal.slack = 0;
     goal.width = WIDTH;
     goal.closed = given != NULL;
     intra_solve(as->t->arena, as->pricer, &as->t->chain, goal, given, &in);

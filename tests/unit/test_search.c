@@ -4,22 +4,9 @@
 
 #include "codegen/simulate.h"
 #include "planner/search.h"
+#include "tests/unit/random_model.h"
 
 /* ---- instances ---- */
-
-typedef struct Random { uint64_t state; } Random;
-
-static uint32_t draw(Random *r, uint32_t n)
-{
-    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(r->state >> 33) % n;
-}
-
-static int64_t one_of(Random *r, const int64_t *list, size_t n)
-{
-    return list[draw(r, (uint32_t)n)];
-}
-#define ONE_OF(r, ...) one_of(r, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
 enum { MOST_PIECES = 8, MOST_WAYS = 7, ROOM = 4000 };
 
@@ -29,7 +16,7 @@ typedef enum Open { OPEN_micro, OPEN_schedule, OPEN_cuts, OPEN_again, OPEN_split
 /* A residual perceptron: `first`, rounds `h`, `head` and the loss. */
 typedef struct Instance {
     Case        c;
-    Random      random;
+    Draw        draw;
     int64_t     batch, rounds, hidden, ffn, class, devices, nodes, memory;
     bool        cuda, adamw, open[OPENS];
     const char *given;                /* its rules */
@@ -52,28 +39,28 @@ static const char *model_text(Instance *in)
 
 static const char *cluster_text(Instance *in)
 {
-    Random *r = &in->random;
+    Draw *r = &in->draw;
     const char *kind = in->cuda ? "backend = cuda\n  launch = 2 us" : "backend = cpu\n  threads = 1\n  launch = 1 us";
-    const char *cores = !in->cuda && draw(r, 2) ? ", cores = 2" : "";
+    const char *cores = !in->cuda && draw_below(r, 2) ? ", cores = 2" : "";
     const char *outer = in->nodes == 1 ? "" : arena_printf(in->c.a, "  level pod = %lld * node { link = %lld MB/s, latency = %lld us, topology = switch }\n",
-        (long long)in->nodes, (long long)ONE_OF(r, 100, 1000, 10000), (long long)ONE_OF(r, 2, 20));
+        (long long)in->nodes, (long long)DRAW_OF(r, 100, 1000, 10000), (long long)DRAW_OF(r, 2, 20));
     return arena_printf(in->c.a,
         "device d {\n  %s\n  memory = %lld B\n  reserve = 0 B\n  bandwidth = %lld GB/s\n  peak.f32 = %lld GFLOP/s\n}\n"
         "cluster c {\n  level node = %lld * d { link = %lld MB/s, latency = %lld us, topology = full%s }\n%s}\n",
-        kind, (long long)in->memory, (long long)ONE_OF(r, 1, 10, 100), (long long)ONE_OF(r, 1, 10, 100),
-        (long long)(in->devices / in->nodes), (long long)ONE_OF(r, 100, 1000, 10000), (long long)ONE_OF(r, 1, 10), cores, outer);
+        kind, (long long)in->memory, (long long)DRAW_OF(r, 1, 10, 100), (long long)DRAW_OF(r, 1, 10, 100),
+        (long long)(in->devices / in->nodes), (long long)DRAW_OF(r, 100, 1000, 10000), (long long)DRAW_OF(r, 1, 10), cores, outer);
 }
 
 static const char *given_rules(Instance *in)
 {
-    Random *r = &in->random;
+    Draw *r = &in->draw;
     Text t = text_new(in->c.a);
     if (!in->open[OPEN_micro])
-        text_add(&t, "microbatches = %lld; ", (long long)ONE_OF(r, 1, 1, 2));
+        text_add(&t, "microbatches = %lld; ", (long long)DRAW_OF(r, 1, 1, 2));
     if (!in->open[OPEN_schedule])
-        text_add(&t, "schedule = \"%s\"; ", draw(r, 2) ? "gpipe" : "1f1b");
+        text_add(&t, "schedule = \"%s\"; ", draw_below(r, 2) ? "gpipe" : "1f1b");
     if (!in->open[OPEN_splits])
-        text_add(&t, "%s; ", draw(r, 2) ? "mesh tp = 1" : "split ffn by tp");
+        text_add(&t, "%s; ", draw_below(r, 2) ? "mesh tp = 1" : "split ffn by tp");
     if (!in->open[OPEN_pp])
         text_add(&t, "mesh pp = 1; ");
     else if (!in->open[OPEN_cuts])
@@ -85,23 +72,23 @@ static const char *given_rules(Instance *in)
 
 static void draw_instance(Instance *in, uint64_t seed)
 {
-    *in = (Instance){.random = {seed * 7919 + 17}, .most = UINT64_MAX};
-    Random *r = &in->random;
+    *in = (Instance){.draw = draw_from(seed, "search"), .most = UINT64_MAX};
+    Draw *r = &in->draw;
     in->c.a = arena_new("test");
-    in->cuda = draw(r, 2);
-    in->adamw = draw(r, 3) > 0;
-    in->batch = ONE_OF(r, 4, 6, 8);
-    in->rounds = ONE_OF(r, 1, 2, 3);
-    in->hidden = ONE_OF(r, 5, 15, 16);
-    in->ffn = ONE_OF(r, 12, 24, 96);
-    in->class = ONE_OF(r, 3, 5, 10);
-    in->devices = ONE_OF(r, 1, 2, 2, 4, 4, 8);
-    in->nodes = in->devices > 2 ? ONE_OF(r, 1, 1, 2) : 1;
-    in->memory = ONE_OF(r, 16000, 30000, 60000, 1000000);
+    in->cuda = draw_below(r, 2);
+    in->adamw = draw_below(r, 3) > 0;
+    in->batch = DRAW_OF(r, 4, 6, 8);
+    in->rounds = DRAW_OF(r, 1, 2, 3);
+    in->hidden = DRAW_OF(r, 5, 15, 16);
+    in->ffn = DRAW_OF(r, 12, 24, 96);
+    in->class = DRAW_OF(r, 3, 5, 10);
+    in->devices = DRAW_OF(r, 1, 2, 2, 4, 4, 8);
+    in->nodes = in->devices > 2 ? DRAW_OF(r, 1, 1, 2) : 1;
+    in->memory = DRAW_OF(r, 16000, 30000, 60000, 1000000);
     for (int i = 0; i < OPENS; i++)
-        in->open[i] = draw(r, 5) < 3;
+        in->open[i] = draw_below(r, 5) < 3;
     if (in->hidden == 16 || in->devices > 2)
-        in->open[OPEN_splits] = draw(r, 6) == 0;
+        in->open[OPEN_splits] = draw_below(r, 6) == 0;
     in->open[OPEN_cuts] |= in->devices == 1;
     in->given = given_rules(in);
     Arena *a = in->c.a;
