@@ -138,11 +138,6 @@ static void order(Buckets *bs)
 
 /* ---- parts ---- */
 
-static uint32_t moments(const Optimizer *o)
-{
-    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
-}
-
 /* Whether this rank's coordinate is 0 wherever summands of the gradient are. */
 static bool serves(const Lowering *lw, const BucketKind *k)
 {
@@ -164,7 +159,7 @@ static void cut(const Buckets *bs, Bucket *b)
     for (uint32_t i = 0; g.rank[i] != lw->place; i++)
         b->first += b->part;
     b->updated = !lw->plan->server || serves(lw, &b->kind);
-    b->nmoment = b->updated ? moments(&bs->p->optimizer) : 0;
+    b->nmoment = b->updated ? (uint32_t)optimizer_moments(&bs->p->optimizer) : 0;
     b->master = b->moment[0] = b->moment[1] = NO_TENSOR;
 }
 

@@ -63,6 +63,11 @@ bool value_has_dim(const Graph *g, ValueId v, DimId d)
     return false;
 }
 
+int optimizer_moments(const Optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? 2 : o->kind == OPTIMIZER_SGD && o->momentum != 0 ? 1 : 0;
+}
+
 int64_t graph_parameters(const Graph *g)
 {
     int64_t n = 0;

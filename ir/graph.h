@@ -130,6 +130,9 @@ typedef struct Optimizer {
     DecayKind decay;
 } Optimizer;
 
+/* Moments that an optimizer keeps of a weight element. */
+int optimizer_moments(const Optimizer *);
+
 typedef struct Override { const char *name, *text; } Override;    /* -D name=text */
 
 typedef struct Graph {

@@ -200,12 +200,6 @@ static int64_t samples_of(const Graph *g, const Plan *p, int64_t smaller)
     return graph_samples(g) / (p->mesh[AXIS_dp] / smaller * p->mesh[AXIS_ep]);
 }
 
-static bool has_moments(const Graph *g)
-{
-    const Optimizer *o = &g->optimizer;
-    return has_value(g->loss) && (o->kind == OPTIMIZER_ADAMW || (o->kind == OPTIMIZER_SGD && o->momentum != 0));
-}
-
 static Rules *recomputing(Arena *a, const Graph *g, RecomputePolicy policy)
 {
     Rules *r = NEW(a, Rules);
@@ -290,7 +284,7 @@ uint32_t changes_of(const Weigher *w, const Plan *p, Change **out)
     Rule more = microbatches_from(a, samples_of(g, p, 1), p->microbatches + 1), shard = pin_shard(AXIS_dp);
     if (p->microbatches < most_microbatches(samples_of(g, p, 1)))
         add(&x, DECIDE_micro, "more micro-batches", &(Rules){.rule = &more, .nrule = 1});
-    if (p->mesh[AXIS_dp] > 1 && has_moments(g) && !has_rule(p, RULE_SHARD) && !p->server)
+    if (p->mesh[AXIS_dp] > 1 && has_value(g->loss) && optimizer_moments(&g->optimizer) > 0 && !has_rule(p, RULE_SHARD) && !p->server)
         add(&x, DECIDE_shard, rule_text(a, &shard), &(Rules){.rule = &shard, .nrule = 1});
     if (p->mesh[AXIS_tp] > 1 && pins_positions(g) && !*pins_decision(a, g, p, DECIDE_sequence)) {
         Rule seq = pin_split(a, pins_positions(g), AXIS_tp);
@@ -391,7 +385,7 @@ static bool all_together(const Weigher *w, const Plan *p, int64_t k, Change *out
     Arena *a = w->arena;
     const Graph *g = w->request->graph;
     Rules *given = recomputing(a, g, RECOMPUTE_FULL), *mesh = larger_axis(a, p, AXIS_tp, k);
-    if (p->mesh[AXIS_dp] / k > 1 && has_moments(g) && !p->server)
+    if (p->mesh[AXIS_dp] / k > 1 && has_value(g->loss) && optimizer_moments(&g->optimizer) > 0 && !p->server)
         PUSH(a, given->rule, given->nrule, pin_shard(AXIS_dp));
     const char *text = pins_text(a, given);
     if (k > 1)

@@ -10,7 +10,7 @@ typedef struct Change {
     const char *text;                 /* "shard optimizer by dp" */
     bool        without;              /* it takes the decision back */
     Rules      *rules;                /* of the changed layout */
-    PlanUse     use;                  /* USE_PLAN: splits by tp are chosen */
+    PlanUse     use;                  /* USE_PLAN: splits by tp are open, and are searched for */
     Weighed     weighed;              /* once change_weigh() was called */
 } Change;
 

@@ -275,25 +275,6 @@ static void open_tables(Solver *s)
     }
 }
 
-/* The least that a step costs under any choice, in all rounds of a micro-batch. */
-static double least_of(Solver *s, const Step *step)
-{
-    int64_t least = 0;
-    for (uint32_t c = 0; step->kind == STEP_OP && c <= s->out->ncut[step->index]; c++) {
-        int64_t ns = step_price(s, step, c);
-        least = c == 0 || ns < least ? ns : least;
-    }
-    return (double)(s->chain->part[step->part].rounds * least);
-}
-
-/* The least that the steps after each can cost. */
-static void read_rest(Solver *s)
-{
-    s->rest = NEWN(s->arena, double, s->nstep + 1);
-    for (uint32_t i = s->nstep; i-- > 1;)
-        s->rest[i - 1] = s->rest[i] + (double)s->goal.micro * least_of(s, &s->step[i]);
-}
-
 static Solver open_solver(Arena *a, Pricer *pr, const Chain *c, Goal goal, const Layout *given, Intra *out)
 {
     Solver s = {.arena = arena_new("intra"), .pricer = pr, .l = pricer_layout(pr), .g = c->g, .chain = c, .goal = goal, .given = given, .out = out};
@@ -315,8 +296,6 @@ void intra_solve(Arena *a, Pricer *pr, const Chain *c, Goal goal, const Layout *
 {
     Solver s = open_solver(a, pr, c, goal, given, out);
     if (!out->why_not) {
-        if (goal.slack > 0)
-            read_rest(&s);
         ways_solve(a, &s);
         out->cut_short |= s.lost;
     }

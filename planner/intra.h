@@ -24,7 +24,6 @@ enum { MOST_PARTS = 8 };
 typedef struct Goal {
     int64_t micro;                    /* micro-batches a rank has in a step */
     double  param_ns, shared_ns;      /* of a weight element in a step: to update it, and to sum its gradient over tp */
-    double  slack;                    /* ways that take more than this times the best step are left out; 0: none is */
     uint32_t width;                   /* no more states are followed than these best ones, so better ways may be missed; 0: all are */
     bool     closed;                  /* ops that are not given a cut are not cut */
 } Goal;

@@ -376,15 +376,3 @@ void step_move(Solver *s, const Step *step, uint32_t choice, uint32_t guess, con
         m->out[0] = in[0];
     }
 }
-
-int64_t step_price(Solver *s, const Step *step, uint32_t choice)
-{
-    Move m;
-    Rec in[MOST_IN];
-    memset(in, 0, sizeof in);
-    for (uint32_t i = 0; i < step->nin; i++)
-        in[i] = no_record();
-    (void)code_of(s, placement_whole());
-    step_move(s, step, choice, 0, in, &m);               /* prices are left even where it is no legal move */
-    return s->priced[step - s->step][2 * choice] < 0 ? 0 : s->priced[step - s->step][2 * choice] + s->priced[step - s->step][2 * choice + 1];
-}

@@ -64,7 +64,6 @@ typedef struct Solver {
     uint32_t    *use0;                               /* per value, and one more: its uses */
     bool        *again;                              /* per op: it runs again when its round is recomputed */
     int64_t    **priced;                             /* per step: ns forward and backward by choice, -1: not known */
-    double      *rest;                               /* per step: ns of a step that all steps after it take at least; NULL: ways are not limited */
     uint32_t   **guesses;                            /* per step and choice: what step_guesses() says */
     Rec        **guess;                              /* per step that guesses records: these */
     struct Known ***known;                           /* per step: lists of its moves so far, by hash */
@@ -73,8 +72,6 @@ typedef struct Solver {
 
 /* Ways through all steps, into the solver's `out` (intra_ways.c). */
 void     ways_solve(Arena *, Solver *);
-/* ns of the op and its backward ops, under a choice. */
-int64_t  step_price(Solver *, const Step *, uint32_t choice);
 /* Guesses of a step that a state must choose between: 1 when none is open. */
 uint32_t step_guesses(Solver *, const Step *, uint32_t choice);
 void     step_move(Solver *, const Step *, uint32_t choice, uint32_t guess, const Rec *in, Move *out);

@@ -1,7 +1,6 @@
 /* Intra-op: the states, and the ways between them.  See intra.h. */
 #include "planner/intra_step.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,7 +131,7 @@ static const Move *move_of(Solver *s, const Step *step, uint32_t choice, uint32_
 
 /* ---- one step ---- */
 
-typedef struct Stepping { Solver *s; uint32_t at; const Step *step; Front *from, *to; double limit; } Stepping;
+typedef struct Stepping { Solver *s; uint32_t at; const Step *step; Front *from, *to; } Stepping;
 
 static uint32_t place_in(const uint32_t *list, uint32_t n, uint32_t slot)
 {
@@ -171,9 +170,6 @@ static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, c
     Solver *s = st->s;
     uint32_t rounds = s->chain->part[st->step->part].rounds;
     double more = m ? step_of(s, rounds, m) : 0;
-    double rest = s->rest ? s->rest[st->at] : 0;
-    if (x->label[0].step + more + rest > st->limit)
-        return;
     Rec rec[MOST_LIVE];
     memset(rec, 0, sizeof rec);
     after_move(st, x, in, out, rec);
@@ -185,8 +181,7 @@ static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, c
             next.params += rounds * m->cost.params;
             next.saved += rounds * m->cost.saved;
         }
-        if (next.step + rest <= st->limit)
-            add_label(s, to, &next);
+        add_label(s, to, &next);
     }
 }
 
@@ -244,7 +239,7 @@ static void narrow(Front *f, uint32_t width)
     f->nstate = width;
 }
 
-static Front run(Solver *s, double limit, uint32_t width)
+static Front run(Solver *s, uint32_t width)
 {
     Front from = {0};
     Label start = {0};
@@ -252,7 +247,7 @@ static Front run(Solver *s, double limit, uint32_t width)
     add_label(s, state_of(s, &from, &nothing, 0), &start);
     for (uint32_t i = 0; i < s->nstep; i++) {
         Front to = {0};
-        Stepping st = {.s = s, .at = i, .step = &s->step[i], .from = &from, .to = &to, .limit = limit};
+        Stepping st = {.s = s, .at = i, .step = &s->step[i], .from = &from, .to = &to};
         bool guess = s->step[i].kind == STEP_ENTER || s->step[i].kind == STEP_GIVE;
         for (uint32_t k = 0; k < from.nstate; k++)
             if (guess)
@@ -320,39 +315,16 @@ static void collect(Arena *a, Solver *s, const Front *f)
         PUSH(a, s->out->way, s->out->nway, way_of(a, s, &end.label[k]));
 }
 
-enum { LEAST_WIDTH = 24, MOST_WIDTH = 24 << 8 };     /* states a step among which a good way is looked for */
+enum { MOST_WIDTH = 24 << 8 };        /* states a step among which ways are looked for, at most */
 
-/* The step of a good way, as far as `widths` find one: few states may all have guessed wrong. */
-static double good_step(Solver *s)
-{
-    double step = DBL_MAX;
-    for (uint32_t width = LEAST_WIDTH; step == DBL_MAX && width <= MOST_WIDTH; width *= 4) {
-        Front good = run(s, DBL_MAX, width);
-        for (uint32_t i = 0; i < good.nstate; i++)
-            step = good.state[i].label[0].step < step ? good.state[i].label[0].step : step;
-    }
-    return step;
-}
-
-/* Ways among the best states alone: of a width that leads to any. */
-static void solve_narrow(Arena *a, Solver *s)
-{
-    for (uint32_t width = s->goal.width; s->out->nway == 0 && width <= MOST_WIDTH; width *= 4) {
-        Front good = run(s, DBL_MAX, width);
-        collect(a, s, &good);
-    }
-    s->out->cut_short = true;
-}
-
+/* Few states may all have guessed wrong: then more are followed. */
 void ways_solve(Arena *a, Solver *s)
 {
-    if (s->goal.width > 0) {
-        solve_narrow(a, s);
-        return;
-    }
-    bool cut_short = s->out->cut_short;
-    double step = s->goal.slack > 0 ? good_step(s) : DBL_MAX;
-    s->out->cut_short = cut_short;
-    Front all = run(s, step < DBL_MAX ? step * s->goal.slack : DBL_MAX, UINT32_MAX);
-    collect(a, s, &all);
+    uint32_t width = s->goal.width ? s->goal.width : UINT32_MAX;
+    do {
+        Front good = run(s, width);
+        collect(a, s, &good);
+        s->out->cut_short |= width < UINT32_MAX;
+        width *= 4;
+    } while (s->goal.width > 0 && s->out->nway == 0 && width <= MOST_WIDTH);
 }

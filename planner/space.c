@@ -195,16 +195,11 @@ static void walk_sizes(Walk *w, int axis, int64_t left, int64_t size[MESH_AXES])
 
 /* ---- the rest ---- */
 
-static bool has_moments(const Graph *g)
-{
-    return has_value(g->loss) && (g->optimizer.kind == OPTIMIZER_ADAMW || (g->optimizer.kind == OPTIMIZER_SGD && g->optimizer.momentum != 0));
-}
-
 static void add_configs(Walk *w, const Mesh *m, int64_t micro)
 {
     const Decisions *d = m->d;
     bool pipeline = m->size[AXIS_pp] > 1 && micro > 1, pinned = d->schedule_given, gpipe = strcmp(d->schedule, "gpipe") == 0;
-    bool can_shard = m->size[AXIS_dp] > 1 && !d->server_rule && has_moments(w->q->graph) && !rules_have(d, RULE_SHARD);
+    bool can_shard = m->size[AXIS_dp] > 1 && !d->server_rule && has_value(w->q->graph->loss) && optimizer_moments(&w->q->graph->optimizer) > 0 && !rules_have(d, RULE_SHARD);
     for (int g = 0; g < 2; g++)
         for (int z = 0; z < 2; z++)
             if ((pinned ? g == gpipe : g == 0 || pipeline) && (z == 0 || can_shard))

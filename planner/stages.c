@@ -45,11 +45,6 @@ static void extend(const Staging *g, Stage *s, const Option *o, uint32_t piece)
 
 /* ---- states and updates ---- */
 
-static double moments(const Graph *g)
-{
-    return g->optimizer.kind == OPTIMIZER_ADAMW ? 2 : g->optimizer.kind == OPTIMIZER_SGD && g->optimizer.momentum != 0 ? 1 : 0;
-}
-
 static const Device *device_of(const Staging *g, uint32_t stage)
 {
     return &g->t->q->cluster->device[g->unit[stage]->key.kind];
@@ -67,7 +62,7 @@ static double bytes_of_states(const Graph *g, const Config *c)
     double weights = dtype_bytes(p->weights), master = p->master == p->weights ? 0 : dtype_bytes(p->master);
     if (!has_value(g->loss))
         return weights;
-    return weights + dtype_bytes(p->grads) + (master + moments(g) * dtype_bytes(p->master)) / copies(c);
+    return weights + dtype_bytes(p->grads) + (master + optimizer_moments(&g->optimizer) * dtype_bytes(p->master)) / copies(c);
 }
 
 /* The most of its memory's bandwidth that a device reaches in its update. */
@@ -87,7 +82,7 @@ static double update_ns(const UnitTable *t, const Device *d, double params, doub
     OpKind op = g->optimizer.kind == OPTIMIZER_SGD ? OP_sgd : OP_adamw;
     if (!has_value(g->loss) || g->optimizer.kind == OPTIMIZER_NONE || t->d->server_rule)
         return 0;
-    double bytes = params / ways * ((2 + 2 * moments(g)) * dtype_bytes(g->precision.master) + dtype_bytes(g->precision.grads));
+    double bytes = params / ways * ((2 + 2 * optimizer_moments(&g->optimizer)) * dtype_bytes(g->precision.master) + dtype_bytes(g->precision.grads));
     return 1e9 * bytes / (d->bandwidth * most_of_memory(d, op));
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "planner/open.h"
+#include "planner/goal.h"
 #include "planner/splits.h"
 #include "planner/units_alike.h"
 
@@ -418,7 +418,7 @@ void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)
     if (u->solved)
         return;
     u->solved = true;
-    u->goal = open_goal(t->q, c->mesh, c->micro);
+    u->goal = goal_of(t->q, c->mesh, c->micro);
     if (!u->legal || units_take_options(t, u) || !begin_asking(&as, t, u, c->mesh, stage))
         return;
     read_choices(&as);
