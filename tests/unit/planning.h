@@ -33,22 +33,27 @@ static inline const char *temporary_file(Arena *a, const char *text)
     return path;
 }
 
+/* As a command line of pplan names it. */
+static inline void open_case_args(Case *c, int argc, char **argv)
+{
+    Args args;
+    assert_int_equal(args_read(c->a, PPLAN, argc, argv, &args), OK);
+    assert_int_equal(load_model(&c->l, &args), OK);
+    graph_complete(c->l.graph);
+    if (has_value(c->l.graph->loss))
+        graph_differentiate(c->l.graph);
+}
+
 /* cluster: the name of a bundled one, or a text. */
 static inline void open_case_on(Case *c, const char *text, const char *cluster)
 {
     *c = (Case){.a = arena_new("test")};
     bool bundled = !strchr(cluster, '{');
     const char *model = temporary_file(c->a, text), *machine = bundled ? cluster : temporary_file(c->a, cluster);
-    char *argv[] = {"pplan", arena_strdup(c->a, model), "-c", arena_strdup(c->a, machine)};
-    Args args;
-    assert_int_equal(args_read(c->a, PPLAN, 4, argv, &args), OK);
-    assert_int_equal(load_model(&c->l, &args), OK);
+    open_case_args(c, 4, (char *[]){"pplan", arena_strdup(c->a, model), "-c", arena_strdup(c->a, machine)});
     unlink(model);
     if (!bundled)
         unlink(machine);
-    graph_complete(c->l.graph);
-    if (has_value(c->l.graph->loss))
-        graph_differentiate(c->l.graph);
 }
 
 static inline void open_case(Case *c, const char *text)

@@ -12,7 +12,7 @@
 #include "frontend/frontend.h"
 
 static const char *const models[] = {
-    "mlp", "gpt2", "llama2_7b", "mixtral_8x7b", "bert_base", "vit_b16", "t5_small", "two_tower", "tiny/tiny_gpt2", "tiny/tiny_llama",
+    "mlp", "gpt2", "llama2_7b", "qwen3_0_6b", "mixtral_8x7b", "bert_base", "vit_b16", "t5_small", "two_tower", "tiny/tiny_gpt2", "tiny/tiny_llama",
 };
 
 static const char *bundled(Arena *a, const char *name, const char *suffix)
