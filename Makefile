@@ -233,6 +233,7 @@ check-all: test-programs
 
 update: test-programs
 	@UPDATE=1 tests/run.sh golden/
+	@UPDATE=1 tests/run.sh script/readme
 
 bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
