@@ -142,9 +142,12 @@ Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *
     int64_t mesh[MESH_AXES];
     bool known = given_mesh(p, given, mesh);
     out->at = given->at;
-    for (uint32_t i = 0; i < own->nrule; i++)
-        if (stays(p, given, mesh, &own->rule[i]))
-            PUSH(a, out->rule, out->nrule, own->rule[i]);
+    for (uint32_t i = 0; i < own->nrule; i++) {
+        Rule kept = own->rule[i];
+        kept.resolved = false;                       /* beside others it leaves open what they need */
+        if (stays(p, given, mesh, &kept))
+            PUSH(a, out->rule, out->nrule, kept);
+    }
     for (uint32_t i = 0; i < given->nrule; i++)
         PUSH(a, out->rule, out->nrule, given->rule[i]);
     if (known && gives(given, RULE_MESH) && same_devices(p, given, mesh))
