@@ -2,8 +2,10 @@
 #include "cli/program.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 Status cannot_write(const char *path)
 {
@@ -11,11 +13,21 @@ Status cannot_write(const char *path)
     return ERR_IO;
 }
 
+/* Who reads a pipe may have seen enough of it, `head` say: the program ends as others do then. */
+static void leave_if_unread(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) == 1 && out.revents & POLLERR) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+}
+
 int program_main(ProgramName p, int argc, char **argv, Status (*command)(const Args *), void (*version)(void))
 {
     Arena *a = arena_new("arguments");
     Args args;
-    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write, with its message; */
+    signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write: what is under way ends in order; */
     signal(SIGXFSZ, SIG_IGN);            /* so is a file too large */
     Status s = args_read(a, p, argc, argv, &args);
     if (s == OK && args.help)
@@ -24,8 +36,10 @@ int program_main(ProgramName p, int argc, char **argv, Status (*command)(const A
         version();
     else if (s == OK)
         s = command(&args);
-    if (s == OK && (fflush(stdout) != 0 || ferror(stdout)))
+    if (s == OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        leave_if_unread();
         s = cannot_write("standard output");
+    }
     arena_free(a);
     return status_exit(s);
 }
