@@ -341,12 +341,27 @@ static bool is_enough(const Looking *k, const Entry *next)
     return k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k));
 }
 
-static void judge_best(Looking *k)
+/* Those that will not fit, by a guess, are looked at only where too few others do. */
+static void add_configs(Looking *k)
 {
     Leaders best = {.ns = NEWN(k->arena, double, k->limits.top), .most = k->limits.top};
+    bool *added = NEWN(k->arena, bool, k->nconfig + 1);
     for (uint32_t i = 0; i < k->nconfig; i++)
-        if (k->config[i].bound < limit_of(&best) && staging_guess(&k->units, k->config[i].config) < limit_of(&best))
-            add_config(k, k->config[i].config, &best);
+        units_ask(&k->units, units_find(&k->units, k->config[i].config, 0), k->config[i].config);
+    for (int unfit = 0; unfit < 2 && best.n < best.most; unfit++)
+        for (uint32_t i = 0; i < k->nconfig; i++) {
+            const Bounded *b = &k->config[i];
+            double limit = limit_of(&best);
+            if (added[i] || b->bound >= limit || (!unfit && staging_guess(&k->units, b->config) >= limit))
+                continue;
+            add_config(k, b->config, &best);
+            added[i] = true;
+        }
+}
+
+static void judge_best(Looking *k)
+{
+    add_configs(k);
     for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
         Verdict v = judge(k, &e->c);
         if (v.legal)
