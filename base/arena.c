@@ -18,6 +18,7 @@ struct Arena {
     const char *name;
     Chunk *chunk;                                    /* the one being filled */
     size_t bytes;
+    Arena *kept, *next;                              /* those that live as long; of its keeper the next one kept */
 };
 
 static void *must(void *p, const Arena *a)
@@ -79,6 +80,14 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
             memcpy(p, old, old_bytes);
     }
     memset(p + old_bytes, 0, had + more - old_bytes);
+    return p;
+}
+
+void *arena_copy(Arena *a, const void *from, size_t bytes, size_t room)
+{
+    unsigned char *p = take(a, room);
+    if (bytes)
+        memcpy(p, from, bytes);
     return p;
 }
 
@@ -146,10 +155,20 @@ void arena_reset(Arena *a, size_t room)
     a->bytes = 0;
 }
 
+void arena_keep(Arena *a, Arena *other)
+{
+    other->next = a->kept;
+    a->kept = other;
+}
+
 void arena_free(Arena *a)
 {
     if (!a)
         return;
+    for (Arena *k = a->kept, *next; k; k = next) {
+        next = k->next;
+        arena_free(k);
+    }
     free_chunks(a->chunk);
     free(a);
 }
