@@ -1,6 +1,7 @@
 /* Arena: a list of chunks, each filled from the front. */
 #include "base/arena.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct Arena {
     const char *name;
     Chunk *chunk;                                    /* the one being filled */
     size_t bytes;
+    Arena *kept, *next;                              /* those that live as long; of its keeper the next one kept */
 };
 
 static void *must(void *p, const Arena *a)
@@ -35,37 +37,65 @@ Arena *arena_new(const char *name)
     return a;
 }
 
-void *arena_alloc(Arena *a, size_t bytes)
+static size_t rounded(size_t bytes)
 {
-    size_t need = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-    if (need == 0)
-        need = ALIGN;
+    return bytes == 0 ? ALIGN : (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+/* Room for so many bytes, which hold anything. */
+static unsigned char *take(Arena *a, size_t bytes)
+{
+    size_t need = rounded(bytes);
     Chunk *c = a->chunk;
     if (!c || c->size - c->used < need) {
         size_t size = need > CHUNK_BYTES ? need : CHUNK_BYTES;
-        c = must(calloc(1, sizeof *c + size), a);
-        c->size = size;
-        c->next = a->chunk;
-        a->chunk = c;
+        Chunk *new = must(malloc(sizeof *new + size), a);
+        bool aside = c && need > CHUNK_BYTES / 2;        /* what is left of the one being filled is worth more */
+        *new = (Chunk){.next = aside ? c->next : c, .size = size};
+        *(aside ? &c->next : &a->chunk) = new;
+        c = new;
     }
-    void *p = c->data + c->used;
     c->used += need;
     a->bytes += need;
+    return c->data + c->used - need;
+}
+
+void *arena_alloc(Arena *a, size_t bytes)
+{
+    return memset(take(a, bytes), 0, rounded(bytes));
+}
+
+/* Where it was the last that the arena gave out, it grows in place. */
+void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
+{
+    Chunk *c = a->chunk;
+    size_t had = old_bytes ? rounded(old_bytes) : 0, more = rounded(new_bytes) - had;
+    unsigned char *p = old;
+    if (old_bytes && p + had == c->data + c->used && c->size - c->used >= more) {
+        c->used += more;
+        a->bytes += more;
+    } else {
+        p = take(a, new_bytes);
+        if (old_bytes)
+            memcpy(p, old, old_bytes);
+    }
+    memset(p + old_bytes, 0, had + more - old_bytes);
     return p;
 }
 
-void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
+void *arena_copy(Arena *a, const void *from, size_t bytes, size_t room)
 {
-    void *p = arena_alloc(a, new_bytes);
-    if (old_bytes)
-        memcpy(p, old, old_bytes);
+    unsigned char *p = take(a, room);
+    if (bytes)
+        memcpy(p, from, bytes);
     return p;
 }
 
 char *arena_strndup(Arena *a, const char *s, size_t n)
 {
-    char *p = arena_alloc(a, n + 1);
+    char *p = (char *)take(a, n + 1);
     memcpy(p, s, n);
+    p[n] = 0;
     return p;
 }
 
@@ -76,11 +106,15 @@ char *arena_strdup(Arena *a, const char *s)
 
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap)
 {
+    char buffer[256];
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    char *p = arena_alloc(a, (size_t)n + 1);
-    vsnprintf(p, (size_t)n + 1, fmt, again);
+    size_t n = (size_t)vsnprintf(buffer, sizeof buffer, fmt, ap);
+    char *p = (char *)take(a, n + 1);
+    if (n < sizeof buffer)
+        memcpy(p, buffer, n + 1);
+    else
+        vsnprintf(p, n + 1, fmt, again);
     va_end(again);
     return p;
 }
@@ -111,21 +145,30 @@ void arena_reset(Arena *a, size_t room)
 {
     Chunk *c = a->chunk;
     if (c && !c->next && c->size >= room) {
-        memset(c->data, 0, c->used);
         c->used = 0;
     } else {
         free_chunks(c);
         a->chunk = NULL;
-        arena_alloc(a, room);
+        (void)take(a, room);
         a->chunk->used = 0;
     }
     a->bytes = 0;
+}
+
+void arena_keep(Arena *a, Arena *other)
+{
+    other->next = a->kept;
+    a->kept = other;
 }
 
 void arena_free(Arena *a)
 {
     if (!a)
         return;
+    for (Arena *k = a->kept, *next; k; k = next) {
+        next = k->next;
+        arena_free(k);
+    }
     free_chunks(a->chunk);
     free(a);
 }

@@ -16,6 +16,8 @@ typedef struct Arena Arena;
 Arena *arena_new(const char *name);
 void  *arena_alloc(Arena *, size_t bytes);           /* zeroed, 16-byte aligned */
 void  *arena_grow(Arena *, void *old, size_t old_bytes, size_t new_bytes);
+/* A copy of so many bytes, with room for more after them, which holds anything. */
+void  *arena_copy(Arena *, const void *from, size_t bytes, size_t room);
 char  *arena_strndup(Arena *, const char *, size_t);
 char  *arena_strdup(Arena *, const char *);
 char  *arena_printf(Arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -24,6 +26,8 @@ size_t arena_bytes(const Arena *);                   /* handed out so far */
 /* Forget everything handed out, but keep `room` bytes at hand: uses that stay below
  * that allocate nothing. */
 void   arena_reset(Arena *, size_t room);
+/* Another arena, which nobody keeps yet, is to live as long as this one, and is freed with it. */
+void   arena_keep(Arena *, Arena *other);
 void   arena_free(Arena *);
 
 #define NEW(a, T)     ((T *)arena_alloc((a), sizeof(T)))
@@ -38,5 +42,17 @@ void   arena_free(Arena *);
                              sizeof *(v) * ((n) ? 2 * (size_t)(n) : 1));        \
         (v)[(n)++] = (x);                                                       \
     } while (0)
+
+/* Copy an array that was made by PUSH in another arena: more may be appended to it here. */
+#define COPYN(a, v, n) arena_copy((a), (v), sizeof *(v) * (size_t)(n), sizeof *(v) * power_above(n))
+
+/* The least power of two that is no less. */
+static inline size_t power_above(size_t n)
+{
+    size_t power = 1;
+    while (power < n)
+        power *= 2;
+    return power;
+}
 
 #endif

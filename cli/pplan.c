@@ -113,7 +113,7 @@ static Status do_plan(Loaded *l, const Args *args)
     TRY(top_wanted(args, &top));
     TRY(load_search(l, USE_PLAN, top, &plan, &programs, &found));
     const Program *program = programs.rank[programs.fullest];
-    Simulation sim = simulated(l, plan, &programs);
+    Simulation sim = found.sim.ns > 0 ? found.sim : simulated(l, plan, &programs);
     if (out)
         TRY(write_plan(l, plan, program, &sim, out));
     if (out && strcmp(out, "-") == 0)

@@ -173,7 +173,9 @@ static Program *lower_rank(const Codegen *cg, Arena *a, uint32_t rank, Watch w)
     Lowering lw = lowering_of(cg, rank);
     lw.scratch = arena_new("scratch");
     lw.p = program_on(a, cg, lw.device, rank);
+    lw.p->lists = lw.scratch;
     lower(&lw, w);
+    program_settle(lw.p);
     arena_free(lw.scratch);
     return lw.p;
 }

@@ -84,17 +84,17 @@ static Instr step(Program *p, const Bucket *b)
     return in;
 }
 
-/* Instructions that were emitted at the end of the program are taken from there. */
-typedef struct Taken { Insertion *ins; uint32_t n; } Taken;
+/* Instructions that were emitted at the end of the program, `from` on those that have no place yet. */
+typedef struct Taken { Insertion *ins; uint32_t n, from; } Taken;
 
-static void take(Buckets *bs, Taken *t, uint32_t from, uint32_t before, ProcKind proc)
+static void take(Buckets *bs, Taken *t, uint32_t before, ProcKind proc)
 {
     Program *p = bs->p;
-    for (uint32_t i = from; i < p->ninstr; i++) {
-        p->instr[i].when = proc == PROC_backward ? WHEN_LAST : WHEN_ALWAYS;
-        PUSH(bs->scratch, t->ins, t->n, ((Insertion){before, p->instr[i], proc}));
+    for (; t->from < p->ninstr; t->from++) {
+        Instr *in = &p->instr[t->from];
+        in->when = proc == PROC_backward ? WHEN_LAST : WHEN_ALWAYS;
+        PUSH(bs->scratch, t->ins, t->n, ((Insertion){before, *in, proc}));
     }
-    p->ninstr = from;
 }
 
 /* ---- sums ---- */
@@ -194,17 +194,18 @@ void add_update(Buckets *bs)
     Program *p = bs->p;
     Tensor norm = {.path = "norm", .dtype = DT_f64, .role = ROLE_STEP};
     p->norm = code_own(p, norm, CLASS_scalars);
-    Taken t = {0};
-    uint32_t from = p->ninstr, before = end_of_step(p);
+    uint32_t first = p->ninstr, before = end_of_step(p);
+    Taken t = {.from = first};
     for (uint32_t i = 0; i < bs->nbucket; i++) {     /* those that are tied are last */
         const Bucket *b = &bs->bucket[i];
         reduce(bs, b);
         if (!b->kind.tied)
-            take(bs, &t, from, b->ready + 1, PROC_backward);
+            take(bs, &t, b->ready + 1, PROC_backward);
     }
     norm_of_all(bs);
     if (p->optimizer.kind != OPTIMIZER_NONE)
         step_all(bs);
-    take(bs, &t, from, before, PROC_update);
+    take(bs, &t, before, PROC_update);
+    p->ninstr = first;                               /* all of them go where they belong */
     code_insert(p, bs->scratch, t.ins, t.n);
 }

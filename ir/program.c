@@ -17,22 +17,35 @@ Program *program_new(Arena *a)
     return p;
 }
 
+static Arena *lists_of(const Program *p)
+{
+    return p->lists ? p->lists : p->arena;
+}
+
 BufferId program_add_buffer(Program *p, Buffer b)
 {
-    PUSH(p->arena, p->buffer, p->nbuffer, b);
+    PUSH(lists_of(p), p->buffer, p->nbuffer, b);
     return (BufferId){p->nbuffer - 1};
 }
 
 TensorId program_add_tensor(Program *p, Tensor t)
 {
-    PUSH(p->arena, p->tensor, p->ntensor, t);
+    PUSH(lists_of(p), p->tensor, p->ntensor, t);
     return (TensorId){p->ntensor - 1};
 }
 
 uint32_t program_add_instr(Program *p, Instr in)
 {
-    PUSH(p->arena, p->instr, p->ninstr, in);
+    PUSH(lists_of(p), p->instr, p->ninstr, in);
     return p->ninstr - 1;
+}
+
+void program_settle(Program *p)
+{
+    p->buffer = COPYN(p->arena, p->buffer, p->nbuffer);
+    p->tensor = COPYN(p->arena, p->tensor, p->ntensor);
+    p->instr = COPYN(p->arena, p->instr, p->ninstr);
+    p->lists = NULL;
 }
 
 int64_t program_map_bytes(const Program *p)

@@ -197,6 +197,7 @@ typedef struct RankGroup { uint32_t *rank, n; } RankGroup;
 
 typedef struct Program {
     Arena      *arena;
+    Arena      *lists;                /* while it is made: of its lists of buffers, tensors and instructions; NULL: arena */
     const char *model;
     uint32_t    rank, nranks;         /* whose program, and how many there are: places in Plan.devices */
     RankGroup  *group; uint32_t ngroup;
@@ -226,6 +227,8 @@ Program *program_new(Arena *);
 BufferId program_add_buffer(Program *, Buffer);
 TensorId program_add_tensor(Program *, Tensor);
 uint32_t program_add_instr(Program *, Instr);
+/* The lists move to the program's arena: those that they grew out of stay behind. */
+void     program_settle(Program *);
 
 int64_t program_map_bytes(const Program *);          /* of both parts */
 

@@ -196,18 +196,24 @@ static Status check_peaks(Diags *ds, const PlanRequest *r, const Decisions *d)
 
 /* ---- what is searched ---- */
 
-/* Lower a plan that was found, for good. */
+/* Lower a plan that does not fit, for good. */
 static Status complete(Arena *a, Diags *ds, const PlanRequest *r, Plan *p, Programs *out)
 {
     Try t = {.arena = a, .plan = p};
     TRY(try_lower(&t, ds, r));
-    if (program_excess(try_fullest(&t)) <= 0)
-        try_complete(&t, a);
     *out = t.programs;
-    out->rank = NEWN(a, Program *, out->n + 1);
-    memcpy(out->rank, t.programs.rank, out->n * sizeof *out->rank);
-    codegen_close(t.codegen);
+    try_end(&t);
     return OK;
+}
+
+/* A plan that was judged last for as long as its programs do. */
+static void complete_judged(Arena *a, Try *t, Programs *out)
+{
+    arena_keep(a, t->own);
+    t->own = NULL;
+    try_complete(t, t->arena);
+    *out = t->programs;
+    try_end(t);
 }
 
 static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const Decisions *d, SearchLimits limits, Plan **plan, Programs *out, Search *found)
@@ -215,9 +221,11 @@ static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const D
     Plan *leanest;
     TRY(search(a, ds, r, d, limits, found, &leanest));
     *plan = found->nbest ? found->best[0].plan : leanest;
-    TRY(complete(a, ds, r, *plan, out));
-    if (!found->nbest)
+    if (!found->nbest) {
+        TRY(complete(a, ds, r, *plan, out));
         return nothing_fits(ds, r, *plan, out->rank[out->fullest], d);
+    }
+    complete_judged(a, &found->fastest, out);
     (*plan)->why_microbatches = is_pinned(d) ? "given" : found->proven ? "no other number makes a faster plan" : "the fastest plan found";
     return OK;
 }

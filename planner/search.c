@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/simulate.h"
 #include "ir/layout.h"
 #include "planner/candidates.h"
 #include "planner/space.h"
@@ -113,6 +112,18 @@ static void keep_best(Looking *k, Found f)
     s->best[at] = f;
 }
 
+/* What will be shown and executed need not be lowered again. */
+static void keep_fastest(Looking *k, Try *t, const Simulation *sim)
+{
+    Search *s = k->out;
+    if (s->best[0].plan != t->plan)
+        return;
+    try_end(&s->fastest);
+    s->fastest = *t;
+    s->sim = *sim;
+    *t = (Try){0};
+}
+
 static double best_ns(const Looking *k)
 {
     return k->out->nbest ? (double)k->out->best[0].ns : DBL_MAX;
@@ -144,7 +155,8 @@ static Verdict judge(Looking *k, const Candidate *c)
 {
     Arena *scratch = arena_new("judge");
     Diags *said = diags_new(k->ds->sources);
-    Try t = {.arena = scratch, .plan = candidate_plan(k->arena, &k->units, c)};
+    Plan *plan = candidate_plan(k->arena, &k->units, c);
+    Try t = {.own = scratch, .arena = scratch, .plan = plan};
     Verdict v = {.legal = try_lower(&t, said, k->q) == OK};
     k->out->judged++;
     if (!v.legal && !k->refusal)
@@ -155,18 +167,19 @@ static Verdict judge(Looking *k, const Candidate *c)
         k->effort += lower_effort(&t);
         if (v.fits) {
             k->effort += follow_effort(&t);
-            v.ns = simulate(scratch, k->q->cluster, t.plan, k->q->profile, t.programs.rank).ns;
-            keep_best(k, (Found){t.plan, v.ns, -v.excess});
+            Simulation sim = simulate(scratch, k->q->cluster, plan, k->q->profile, t.programs.rank);
+            v.ns = sim.ns;
+            keep_best(k, (Found){plan, v.ns, -v.excess});
+            keep_fastest(k, &t, &sim);
         } else {
             k->out->unfit++;
         }
         if (!k->leanest || v.excess < k->least_excess) {
-            k->leanest = t.plan;
+            k->leanest = plan;
             k->least_excess = v.excess;
         }
     }
     try_end(&t);
-    arena_free(scratch);
     return v;
 }
 
@@ -341,12 +354,27 @@ static bool is_enough(const Looking *k, const Entry *next)
     return k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k));
 }
 
-static void judge_best(Looking *k)
+/* Those that will not fit, by a guess, are looked at only where too few others do. */
+static void add_configs(Looking *k)
 {
     Leaders best = {.ns = NEWN(k->arena, double, k->limits.top), .most = k->limits.top};
+    bool *added = NEWN(k->arena, bool, k->nconfig + 1);
     for (uint32_t i = 0; i < k->nconfig; i++)
-        if (k->config[i].bound < limit_of(&best) && staging_guess(&k->units, k->config[i].config) < limit_of(&best))
-            add_config(k, k->config[i].config, &best);
+        units_ask(&k->units, units_find(&k->units, k->config[i].config, 0), k->config[i].config);
+    for (int unfit = 0; unfit < 2 && best.n < best.most; unfit++)
+        for (uint32_t i = 0; i < k->nconfig; i++) {
+            const Bounded *b = &k->config[i];
+            double limit = limit_of(&best);
+            if (added[i] || b->bound >= limit || (!unfit && staging_guess(&k->units, b->config) >= limit))
+                continue;
+            add_config(k, b->config, &best);
+            added[i] = true;
+        }
+}
+
+static void judge_best(Looking *k)
+{
+    add_configs(k);
     for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
         Verdict v = judge(k, &e->c);
         if (v.legal)

@@ -5,6 +5,7 @@
  * Candidates come in the order of an estimate; each is lowered and simulated, which judges it and
  * corrects the estimates of those like it.  Where the space is small, every candidate whose
  * bound is below the best time is judged, in the order of the bounds, and the best plan is proven. */
+#include "codegen/simulate.h"
 #include "planner/judge.h"
 #include "planner/rules.h"
 
@@ -22,6 +23,8 @@ typedef struct Search {
     bool     proven;                  /* none that could be faster was left unjudged */
     const char *cut;                  /* where not all was looked at; NULL */
     Found   *best; uint32_t nbest;    /* the fastest first; at most SearchLimits.top */
+    Try      fastest;                 /* the first of them as it was judged; planner_search() completes it */
+    Simulation sim;                   /* its step; ns = 0: nothing was searched for */
 } Search;
 
 typedef struct SearchLimits {

@@ -290,14 +290,47 @@ Staging staging_open(Arena *a, UnitTable *t, const Config *c, uint32_t option)
     return g;
 }
 
-/* Of what units of other micro-batches take more than the least, a unit takes so much at least. */
+/* Of what units like it are estimated to take, a unit takes so much at least. */
 static const double ALIKE = 0.9;
+
+/* Micro-batches in flight, on average over the stages. */
+static double mean_in_flight(const Config *c)
+{
+    double sum = 0, pp = (double)c->mesh->size[AXIS_pp];
+    Staging g = {.config = c, .stages = (uint32_t)pp};
+    for (uint32_t s = 0; s < g.stages; s++)
+        sum += in_flight(&g, s);
+    return sum / pp;
+}
+
+/* An option of a unit that has `scale` times the micro-batch and takes `slower` times as long: were all stages
+ * equal, so many ns of a micro-batch, with what must be recomputed for it to fit; DBL_MAX: then it does not. */
+static double guess_option(const UnitTable *t, const Config *c, const Device *d, const Option *o, double scale, double slower)
+{
+    double pp = (double)c->mesh->size[AXIS_pp], flight = mean_in_flight(c), saved = 0, again = 0;
+    double over = bytes_of_states(t->q->graph, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
+    for (uint32_t i = 0; i < t->pieces.n && over > 0 && t->may_recompute; i++)
+        if (t->pieces.piece[i].round) {
+            saved += flight * scale * (o->piece[i].saved - o->piece[i].entry);
+            again += o->piece[i].again;
+        }
+    double part = over > 0 ? over / (saved + 1) : 0;
+    return ALIKE * part > 1 ? DBL_MAX : slower * (o->all.forward + o->all.backward + part * again);
+}
 
 double staging_guess(UnitTable *t, const Config *c)
 {
-    const Unit *u = units_find(t, c, 0);
-    double more = ALIKE * units_excess(t, u);
-    return filled(c, (u->sum.forward + u->sum.backward) * (more > 1 ? more : 1));
+    const Unit *u = units_find(t, c, 0), *x = units_like(t, u);
+    double all = u->sum.forward + u->sum.backward, least = DBL_MAX;
+    if (!x)
+        return filled(c, all);
+    double scale = (double)x->key.micro / (double)u->key.micro, slower = all / (x->sum.forward + x->sum.backward);
+    for (uint32_t i = 0; i < x->noption; i++) {
+        double ns = guess_option(t, c, &t->q->cluster->device[u->key.kind], &x->option[i], scale, slower);
+        least = ns < least ? ns : least;
+    }
+    least = least < DBL_MAX ? ALIKE * least : least;
+    return least < DBL_MAX ? filled(c, least > all ? least : all) : least;
 }
 
 double staging_least(const Staging *g)

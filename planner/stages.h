@@ -36,7 +36,7 @@ double staging_bound(UnitTable *, const Config *);
 Staging staging_open(Arena *, UnitTable *, const Config *, uint32_t option);
 /* ns that no estimate of the option goes below, whatever the cuts. */
 double staging_least(const Staging *);
-/* The same of a configuration whose options are not known: a guess, from units like its own. */
+/* The same of a configuration whose options are not known: a guess, from a unit like its own; DBL_MAX: it will not fit. */
 double staging_guess(UnitTable *, const Config *);
 /* The best cuts by estimate; false: no cuts are. */
 bool   staging_best(Arena *, const Staging *, Candidate *out);

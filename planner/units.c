@@ -412,13 +412,19 @@ static void add_given(Asking *as)
     as->u->every = true;
 }
 
+void units_ask(const UnitTable *t, Unit *u, const Config *c)
+{
+    if (u->goal.micro == 0)
+        u->goal = goal_of(t->q, c->mesh, c->micro);
+}
+
 void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)
 {
     Asking as;
     if (u->solved)
         return;
     u->solved = true;
-    u->goal = goal_of(t->q, c->mesh, c->micro);
+    units_ask(t, u, c);
     if (!u->legal || units_take_options(t, u) || !begin_asking(&as, t, u, c->mesh, stage))
         return;
     read_choices(&as);
@@ -508,8 +514,9 @@ Unit *units_find(UnitTable *t, const Config *c, uint32_t stage)
     return u;
 }
 
-double units_excess(const UnitTable *t, const Unit *u)
+const Unit *units_like(const UnitTable *t, const Unit *u)
 {
+    const Unit *like = NULL;
     double least = 0;
     for (uint32_t i = 0; i < t->nunit; i++) {
         const Unit *x = t->unit[i];
@@ -517,10 +524,14 @@ double units_excess(const UnitTable *t, const Unit *u)
         k.micro = u->key.micro;
         if (!same_key(&k, &u->key) || x->noption == 0)
             continue;
-        double more = (x->option[0].all.forward + x->option[0].all.backward) / (x->sum.forward + x->sum.backward);
-        least = least == 0 || more < least ? more : least;
+        double times = (double)x->key.micro / (double)u->key.micro;
+        times = times < 1 ? 1 / times : times;
+        if (!like || times < least) {
+            like = x;
+            least = times;
+        }
     }
-    return least > 1 ? least : 1;
+    return like;
 }
 
 uint32_t units_rules(Arena *a, const Unit *u, const Option *o, Rule **out)

@@ -69,8 +69,10 @@ void      units_read_model(UnitTable *);
 void      units_take_cuts(UnitTable *, const Mesh *, uint32_t nmesh);
 /* The unit of a stage of a configuration, its least times known. */
 Unit     *units_find(UnitTable *, const Config *, uint32_t stage);
-/* Times the least that a unit takes more than that, judged by units of as many ranks: 1 where none is solved yet. */
-double    units_excess(const UnitTable *, const Unit *);
+/* The solved unit with as many ranks, lying likewise, whose micro-batch is nearest in size; NULL: there is none. */
+const Unit *units_like(const UnitTable *, const Unit *);
+/* The first configuration that asks sets what its unit's options are judged by. */
+void      units_ask(const UnitTable *, Unit *, const Config *);
 /* Find its options. */
 void      units_solve(UnitTable *, Unit *, const Config *, uint32_t stage);
 /* The cuts of an option as rules; their number. */
