@@ -40,14 +40,44 @@ static int64_t held_bytes(const Program *p, const Profile *profile)
     return bytes;
 }
 
+/* Gathered values of all micro-batches in flight that were freed, but not for the device: its host is so far
+ * ahead that the next ones are asked for before it has read these. */
+static int64_t freed_late(const Program *p, const Profile *profile)
+{
+    if (profile->stall > 0 && p->nranks > (uint64_t)profile->stall_above)
+        return 0;
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end && p->proc[k].kind == PROC_forward; i++) {
+            const Instr *in = &p->instr[i];
+            if (in->op == OP_all_gather && p->group[in->group].n <= (uint64_t)profile->late_within)
+                bytes += tensor_bytes(&p->tensor[in->out[0].i]);
+        }
+    return (int64_t)((double)(bytes * slots_of(p)) * profile->late_gathers + 0.5);
+}
+
+/* The f32 copies of gradients that a step begins with: of the part of the weights that this rank updates. */
+static int64_t converted_bytes(const Program *p, const Profile *profile)
+{
+    int64_t elements = 0;
+    for (uint32_t i = 0; i < p->nstate && profile->converts_gradients; i++) {
+        const State *s = &p->state[i];
+        if (!has_tensor(s->gradient) || p->tensor[s->gradient.i].dtype == DT_f32)
+            continue;
+        elements += s->sharded ? s->shard.end - s->shard.first : tensor_elements(&p->tensor[s->weight.i]);
+    }
+    return elements * 4;
+}
+
 static int64_t bytes_under(const Program *p, const Profile *profile, double pad)
 {
     int64_t states = 0, all = program_map_bytes(p);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         if (p->buffer[i].cls <= CLASS_moments)
             states += p->buffer[i].bytes * p->buffer[i].slots;
-    int64_t others = all - states + kept_beyond(p, profile);
-    return states + held_bytes(p, profile) + (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5) + profile->reserve;
+    int64_t others = all - states + kept_beyond(p, profile) + freed_late(p, profile), copies = converted_bytes(p, profile);
+    int64_t padded = (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5);
+    return states + held_bytes(p, profile) + (padded > copies ? padded : copies) + profile->reserve;
 }
 
 int64_t profile_bytes(const Program *p, const Profile *profile)

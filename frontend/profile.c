@@ -37,13 +37,13 @@ static void read_keep(Maker *m, const Node *pair)
     p->keep[i] = k;
 }
 
-enum { OTHER_KEYS = 15 };
+enum { OTHER_KEYS = 18 };
 
 static void read_profile(Maker *m, const Node *settings)
 {
     Profile *p = m->p;
     double reserve = 0;
-    int overlap[OVERLAPS] = {0}, packs = true, fuses_sums = true, holds = false;
+    int overlap[OVERLAPS] = {0}, packs = true, fuses_sums = true, holds = false, converts = false;
     Key key[OTHER_KEYS + OVERLAPS] = {
         {.name = "slowdown.compute", .type = KEY_REAL, .out = &p->slow_compute, .lo = 1, .hi = 100},
         {.name = "slowdown.link", .type = KEY_REAL, .out = &p->slow_link, .lo = 1, .hi = 100},
@@ -55,9 +55,12 @@ static void read_profile(Maker *m, const Node *settings)
         {.name = "message", .type = KEY_QUANTITY, .out = &p->message, .unit = UNIT_SECONDS},
         {.name = "fuses.sums", .type = KEY_BOOL, .out = &fuses_sums},
         {.name = "holds.gradients", .type = KEY_BOOL, .out = &holds},
+        {.name = "converts.gradients", .type = KEY_BOOL, .out = &converts},
         {.name = "packs", .type = KEY_BOOL, .out = &packs},
         {.name = "stall", .type = KEY_QUANTITY, .out = &p->stall, .unit = UNIT_SECONDS},
         {.name = "stall.above", .type = KEY_WHOLE, .out = &p->stall_above, .lo = 0, .hi = 1 << 20},
+        {.name = "late.gathers", .type = KEY_REAL, .out = &p->late_gathers, .lo = 0, .hi = 100},
+        {.name = "late.within", .type = KEY_WHOLE, .out = &p->late_within, .lo = 0, .hi = 1 << 20},
         {.name = "pad", .type = KEY_REAL, .out = &p->pad, .lo = 1, .hi = 100},
         {.name = "reserve", .type = KEY_QUANTITY, .out = &reserve, .unit = UNIT_BYTES},
     };
@@ -74,6 +77,7 @@ static void read_profile(Maker *m, const Node *settings)
         p->overlap[k] = overlap[k];
     p->packs = packs;
     p->holds_gradients = holds;
+    p->converts_gradients = converts;
     p->fuses_sums = fuses_sums;
     p->reserve = (int64_t)reserve;
 }

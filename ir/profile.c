@@ -64,6 +64,7 @@ void profile_print(FILE *f, const Profile *p)
     }
     fprintf(f, "  %-*s = %s\n", w, "fuses.sums", p->fuses_sums ? "true" : "false");
     fprintf(f, "  %-*s = %s\n", w, "holds.gradients", p->holds_gradients ? "true" : "false");
+    fprintf(f, "  %-*s = %s\n", w, "converts.gradients", p->converts_gradients ? "true" : "false");
     fprintf(f, "  %-*s = %s\n", w, "packs", p->packs ? "true" : "false");
     put_real(f, w, "slowdown.compute", p->slow_compute);
     put_real(f, w, "slowdown.link", p->slow_link);
@@ -79,6 +80,8 @@ void profile_print(FILE *f, const Profile *p)
         snprintf(key, sizeof key, "keeps.%s", op_info[p->keep[i].op].name);
         put_real(f, w, key, p->keep[i].part);
     }
+    put_real(f, w, "late.gathers", p->late_gathers);
+    fprintf(f, "  %-*s = %lld\n", w, "late.within", (long long)p->late_within);
     put_real(f, w, "pad", p->pad);
     fprintf(f, "  %-*s = ", w, "reserve");
     quantity_put(f, (double)p->reserve, QUANTITY_BYTES);
@@ -99,6 +102,8 @@ int profile_check(const Profile *p, FILE *err)
                p->message, (long long)p->reserve);
     if (!(p->stall >= 0) || p->stall_above < 0)
         broken(&k, "'%s' stalls for %g s above %lld devices", p->name, p->stall, (long long)p->stall_above);
+    if (!(p->late_gathers >= 0) || p->late_within < 0)
+        broken(&k, "'%s' frees %g of what it gathers in groups of %lld late", p->name, p->late_gathers, (long long)p->late_within);
     for (uint32_t i = 0; i < p->nkeep; i++)
         if (p->keep[i].op >= OP_KINDS || !(p->keep[i].part >= 0) || (i && p->keep[i].op <= p->keep[i - 1].op))
             broken(&k, "'%s': what it keeps (%u) is of no op, below 0, or out of order", p->name, i);

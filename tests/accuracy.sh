@@ -20,6 +20,12 @@ check "Korthikanti's rows stand apart" "$(line '^Korthikanti' | cut -d' ' -f5)" 
 check "memory of rows without a class too" "$(sed -nE '/^peak memory/,$s/^all +([0-9]+) .*/\1/p' <<<"$out")" 2
 check "a line for each row" "$(grep -cE '^(one|two|unknown|reserved),' <<<"$out")" 4
 
+# Two layers and a head that cost as much as one another: a sum that just reaches half of all ends the stage.
+{ head -n 1 tests/accuracy/rows.csv; sed -n '2s/,8,bf16,8,1,1,/,8,bf16,4,1,2,/p' tests/accuracy/rows.csv; } >"$TMP/even.csv"
+cut() { sed "2s/,1.342,2,256,512,4,4,1024,/,1.342,$1,256,512,4,4,$2,/" "$TMP/even.csv" >"$TMP/cut.csv"; "$ASAN/accuracy" --commands "$TMP/cut.csv" 2>&1 | sed -nE 's/.*stage before ([a-z0-9]+(\[[0-9]+\])?).*/\1/p'; }
+check "a stage ends where its part is reached" "$(cut 3 2560)" "layer[2]"
+check "a stage ends where its part is passed" "$(cut 3 2561) $(cut 3 2559)" "norm layer[2]"
+
 said() { "$ASAN/accuracy" "$@" 2>&1 >/dev/null; echo "= $?"; }
 check "a file that is not there" "$(said "$TMP/none.csv")" "error: cannot read '$TMP/none.csv': No such file or directory
 = 3"

@@ -71,7 +71,8 @@ static void cut_before(Text *t, int64_t layer)
 
 /* nanotron goes through the layers and the head, whose costs are products of matrices, and begins the next stage
  * after the block with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
- * and get_block_compute_costs of its Llama). */
+ * and get_block_compute_costs of its Llama).  A sum that just reaches it passes too: the rows' vocabulary of the
+ * model of 1B, the only one where that happens, is rounded up, and its memory is that of a layer less. */
 static void cut_by_cost(Text *t, const Row *r)
 {
     double layer = 4.0 * (double)r->hidden * (double)r->hidden + 3.0 * (double)r->ffn * (double)r->hidden;
@@ -79,7 +80,7 @@ static void cut_by_cost(Text *t, const Row *r)
     int64_t stage = 0;
     for (int64_t i = 0; i <= r->layers; i++) {
         sum += i < r->layers ? layer : head;
-        if (!(sum > all * (double)(stage + 1) / (double)r->pp) || stage + 1 >= r->pp)
+        if (sum * (double)r->pp < all * (double)(stage + 1) || stage + 1 >= r->pp)
             continue;
         stage++;
         if (i + 1 < r->layers)

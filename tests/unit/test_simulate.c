@@ -372,6 +372,39 @@ static void hosts_and_storage(void **state)
     timing_free(&t);
 }
 
+/* What a forward pass gathers in small groups is freed late, of each micro-batch in flight; hosts that stall free it in time. */
+static void gathers_freed_late(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CUDA, LEVELS({1, 0, 0}));
+    timing_mesh(&t, 1, 2, 4);
+    Program *p = timing_program(&t, 0);
+    uint32_t four = timing_group(p, 4, 0, 1), all = timing_group(p, 8, 0, 1);
+    timing_comm(p, OP_all_gather, STREAM_collective, four, 400);
+    timing_comm(p, OP_all_gather, STREAM_collective, all, 8000);
+    timing_comm(p, OP_reduce_scatter, STREAM_collective, four, 800);
+    timing_proc(p, PROC_forward, 0);
+    timing_comm(p, OP_all_gather, STREAM_collective, four, 1600);
+    timing_proc(p, PROC_backward, 3);
+    timing_call(p, 0, 0, 0);
+    timing_call(p, 0, 1, 1);
+    timing_call(p, 0, 2, 2);
+    p->map_bytes[PART_PRIVATE] = 10000;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000);
+    t.profile.late_gathers = 0.75;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000);
+    t.profile.late_within = 4;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000 + 3 * 300);
+    t.profile.late_within = 8;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000 + 3 * (300 + 6000));
+    t.profile.stall = 0.1;
+    t.profile.stall_above = 8;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000 + 3 * (300 + 6000));
+    t.profile.stall_above = 7;
+    assert_int_equal(profile_bytes(p, &t.profile), 10000);
+    timing_free(&t);
+}
+
 /* Gradients in the weights' type are held beside sums of another; an allocator's padding is not handed out. */
 static void held_gradients(void **state)
 {
@@ -391,6 +424,33 @@ static void held_gradients(void **state)
     assert_int_equal(profile_allocated(p, &t.profile), 1010);
     t.profile.holds_gradients = true;
     assert_int_equal(profile_allocated(p, &t.profile), 1010 + 64);
+    timing_free(&t);
+}
+
+/* 800 bytes of states, 200 that forward and backward need, which a step's f32 copies of its gradients of 16 bits share: of
+ * a whole weight of 30 elements and of 12 to 32 of another's. */
+static void converted_gradients(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CPU, LEVELS({1, 0, 0}));
+    timing_mesh(&t, 1, 1, 1);
+    Program *p = timing_program(&t, 0);
+    TensorId whole = timing_tensor(p, 30), part = timing_tensor(p, 64);
+    p->tensor[whole.i].dtype = p->tensor[part.i].dtype = DT_f16;
+    program_add_buffer(p, (Buffer){.name = "w", .cls = CLASS_weights, .bytes = 800, .slots = 1});
+    State first = {.weight = whole, .gradient = whole}, second = {.weight = part, .gradient = part, .sharded = true, .shard = {.first = 12, .end = 32}};
+    PUSH(p->arena, p->state, p->nstate, first);
+    PUSH(p->arena, p->state, p->nstate, second);
+    p->map_bytes[PART_PRIVATE] = 1000;
+    t.profile.converts_gradients = true;
+    assert_int_equal(profile_bytes(p, &t.profile), 1000);
+    p->state[1].shard.end = 33;
+    assert_int_equal(profile_bytes(p, &t.profile), 800 + 4 * (30 + 21));
+    t.profile.pad = 1.5;
+    assert_int_equal(profile_bytes(p, &t.profile), 800 + 300);
+    t.profile.pad = 1;
+    p->tensor[whole.i].dtype = p->tensor[part.i].dtype = DT_f32;
+    assert_int_equal(profile_bytes(p, &t.profile), 1000);
     timing_free(&t);
 }
 
@@ -508,7 +568,9 @@ int main(void)
         cmocka_unit_test(sums_over_stages_meet),
         cmocka_unit_test(memory_of_other_runtimes),
         cmocka_unit_test(hosts_and_storage),
+        cmocka_unit_test(gathers_freed_late),
         cmocka_unit_test(held_gradients),
+        cmocka_unit_test(converted_gradients),
         cmocka_unit_test(schedules_of_codegen),
         cmocka_unit_test(equal_nodes_are_equal),
         cmocka_unit_test(better_machines_are_never_slower),
