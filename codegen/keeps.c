@@ -69,23 +69,24 @@ static int64_t converted_bytes(const Program *p, const Profile *profile)
     return elements * 4;
 }
 
-static int64_t bytes_under(const Program *p, const Profile *profile, double pad)
+/* `late`: what is freed late, which an allocator that runs short takes back first. */
+static int64_t bytes_under(const Program *p, const Profile *profile, double pad, int64_t late)
 {
     int64_t states = 0, all = program_map_bytes(p);
     for (uint32_t i = 0; i < p->nbuffer; i++)
         if (p->buffer[i].cls <= CLASS_moments)
             states += p->buffer[i].bytes * p->buffer[i].slots;
-    int64_t others = all - states + kept_beyond(p, profile) + freed_late(p, profile), copies = converted_bytes(p, profile);
+    int64_t others = all - states + kept_beyond(p, profile) + late, copies = converted_bytes(p, profile);
     int64_t padded = (int64_t)((double)(others > 0 ? others : 0) * pad + 0.5);
     return states + held_bytes(p, profile) + (padded > copies ? padded : copies) + profile->reserve;
 }
 
 int64_t profile_bytes(const Program *p, const Profile *profile)
 {
-    return bytes_under(p, profile, profile->pad);
+    return bytes_under(p, profile, profile->pad, 0);
 }
 
 int64_t profile_allocated(const Program *p, const Profile *profile)
 {
-    return bytes_under(p, profile, 1);
+    return bytes_under(p, profile, 1, freed_late(p, profile));
 }

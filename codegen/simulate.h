@@ -40,7 +40,7 @@ int64_t *simulate_instructions(Arena *, const Cluster *, const Plan *, const Pro
 
 /* Bytes a rank needs under a profile, beyond the reserve of its device (keeps.c): with prun those of its map. */
 int64_t profile_bytes(const Program *, const Profile *);
-/* What its allocator has handed out of them: without what it pads. */
+/* What its allocator has handed out where the device has room: without what it pads, with what the host frees late. */
 int64_t profile_allocated(const Program *, const Profile *);
 
 #endif

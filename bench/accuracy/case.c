@@ -88,6 +88,13 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* What an allocator has handed out: where the device is full it takes back what was freed late. */
+static int64_t allocated(const Case *c, const Program *p)
+{
+    int64_t all = profile_allocated(p, c->loaded.profile), room = most(c->memory - p->reserve, profile_bytes(p, c->loaded.profile));
+    return all < room ? all : room;
+}
+
 static void predict_memory(const Case *c, uint32_t stages, Prediction *out)
 {
     const Runtime *by = c->row->runtime;
@@ -97,7 +104,7 @@ static void predict_memory(const Case *c, uint32_t stages, Prediction *out)
         int64_t device = profile_bytes(p, c->loaded.profile) + p->reserve;
         out->bytes = most(out->bytes, device);
         if (s >= from && s < end)
-            out->measured = most(out->measured, by->of_allocator ? profile_allocated(p, c->loaded.profile) : device);
+            out->measured = most(out->measured, by->of_allocator ? allocated(c, p) : device);
     }
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const double PADS = 0.01, RESERVES = 0.1e9;   /* the grid's steps */
-enum { PAD_STEPS = 60, RESERVE_STEPS = 80, TURNS = 3 };
+enum { PAD_STEPS = 60, RESERVE_STEPS = 100, TURNS = 3 };
 
 typedef struct Memory { Fit *f; Profile *profile; } Memory;
 
@@ -61,7 +61,7 @@ void fit_memory(Fit *f)
         int64_t reserve = 0;
         if (!before && any) {
             search_memory(&m, &pad, &reserve);
-            printf("%-14s pad %.2f (1 to 1.6), reserve %.1f GB (0 to 8)\n", m.profile->name, pad, (double)reserve * 1e-9);
+            printf("%-14s pad %.2f (1 to 1.6), reserve %.1f GB (0 to 10)\n", m.profile->name, pad, (double)reserve * 1e-9);
         }
     }
 }

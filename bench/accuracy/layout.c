@@ -50,7 +50,7 @@ static void add_defines(Arena *a, Args *args, const Row *r)
         define(a, args, "kv_heads", r->kv_heads);
     if (is_tied(r) == llama)
         add(a, args, OPT_define, llama ? "tied=true" : "tied=false");
-    if (!llama && strcmp(r->attention, "plain") == 0)
+    if (!llama && (strcmp(r->attention, "plain") == 0 || strstr(r->flags, "transformer-impl=local")))
         add(a, args, OPT_define, "flash=false");
     if (!llama && is_rotary(r))
         add(a, args, OPT_define, "rotary=true");

@@ -352,9 +352,9 @@ static void a_profile_prints_in_the_language(void **state)
     p.late_gathers = -0.1;
     assert_int_equal(profile_check(&p, err), 4);
     p.message = -1;
-    assert_int_equal(profile_check(&p, err), 4);
-    p.stall = -1;
     assert_int_equal(profile_check(&p, err), 5);
+    p.stall = -1;
+    assert_int_equal(profile_check(&p, err), 6);
     fclose(err);
 }
 
