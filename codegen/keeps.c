@@ -40,6 +40,15 @@ static int64_t held_bytes(const Program *p, const Profile *profile)
     return bytes;
 }
 
+/* Whether the host waits for messages of other stages, and so gets less far ahead of its device. */
+static bool has_messages(const Program *p)
+{
+    for (uint32_t i = 0; i < p->ninstr; i++)
+        if (p->instr[i].op == OP_send || p->instr[i].op == OP_recv)
+            return true;
+    return false;
+}
+
 /* Gathered values of all micro-batches in flight that were freed, but not for the device: its host is so far
  * ahead that the next ones are asked for before it has read these. */
 static int64_t freed_late(const Program *p, const Profile *profile)
@@ -47,10 +56,11 @@ static int64_t freed_late(const Program *p, const Profile *profile)
     if (profile->stall > 0 && p->nranks > (uint64_t)profile->stall_above)
         return 0;
     int64_t bytes = 0;
+    uint64_t within = has_messages(p) ? (uint64_t)profile->late_within : UINT64_MAX;
     for (uint32_t k = 0; k < p->nproc; k++)
         for (uint32_t i = p->proc[k].first; i < p->proc[k].end && p->proc[k].kind == PROC_forward; i++) {
             const Instr *in = &p->instr[i];
-            if (in->op == OP_all_gather && p->group[in->group].n <= (uint64_t)profile->late_within)
+            if (in->op == OP_all_gather && p->group[in->group].n <= within)
                 bytes += tensor_bytes(&p->tensor[in->out[0].i]);
         }
     return (int64_t)((double)(bytes * slots_of(p)) * profile->late_gathers + 0.5);

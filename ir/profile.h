@@ -45,7 +45,7 @@ typedef struct Profile {
     bool        converts_gradients;   /* a step begins with f32 copies of the gradients of fewer bits that it updates by */
     double      late_gathers;         /* part of what forward gathers whose memory is not back when the next is asked for: the host frees it
                                        * long before the device has read it.  Not where hosts stall */
-    int64_t     late_within;          /* of groups up to so many devices */
+    int64_t     late_within;          /* where stages wait for messages too, of groups up to so many devices alone */
     double      pad;                  /* 1 or more: memory taken for a byte that is not a state: fragments of an allocator */
     int64_t     reserve;              /* bytes of a device the runtime needs beyond the device's own reserve */
     Span        at;

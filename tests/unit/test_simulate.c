@@ -372,7 +372,7 @@ static void hosts_and_storage(void **state)
     timing_free(&t);
 }
 
-/* What a forward pass gathers in small groups is freed late, of each micro-batch in flight; hosts that stall free it in time. */
+/* What a forward pass gathers is freed late, of each micro-batch in flight; with stages in small groups alone, and in none where hosts stall. */
 static void gathers_freed_late(void **state)
 {
     (void)state;
@@ -392,7 +392,10 @@ static void gathers_freed_late(void **state)
     p->map_bytes[PART_PRIVATE] = 10000;
     assert_int_equal(profile_allocated(p, &t.profile), 10000);
     t.profile.late_gathers = 0.75;
-    assert_int_equal(profile_allocated(p, &t.profile), 10000);
+    assert_int_equal(profile_allocated(p, &t.profile), 10000 + 3 * (300 + 6000));
+    timing_comm(p, OP_recv, STREAM_recv, timing_group(p, 2, 0, 1), 100);
+    timing_proc(p, PROC_backward, 4);
+    assert_int_equal(profile_allocated(p, &t.profile), 10000);   /* a stage: in groups of no device */
     t.profile.late_within = 4;
     assert_int_equal(profile_allocated(p, &t.profile), 10000 + 3 * 300);
     t.profile.late_within = 8;
