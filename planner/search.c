@@ -11,7 +11,7 @@
 #include "planner/stages.h"
 
 /* ours: spaces that are searched to the end within some seconds; of larger ones as much as takes a third of a second */
-const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .judged = 8, .effort = 300000};
+const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .effort = 300000};
 
 /* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
 static const double TRUST = 1.05;
@@ -27,7 +27,7 @@ typedef struct Entry {
     Candidate c;
     Candidate judged;                 /* as it was when it was judged last, where `tries` > 0 */
     uint32_t  family, version, tries; /* family: of a space searched to the end, its place in order */
-    bool      done;
+    bool      lean, done;             /* lean: in as little memory as there can be, whatever is estimated */
 } Entry;
 
 typedef struct Bounded { const Config *config; double bound; uint32_t order; } Bounded;
@@ -40,6 +40,7 @@ typedef struct Looking {
     UnitTable          units;
     Space              space;
     Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
+    bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
     Entry             *entry;  uint32_t nentry;
     Family            *family; uint32_t nfamily;
     Search            *out;
@@ -267,7 +268,7 @@ static bool stage_entry(Looking *k, Entry *e)
     g.more_bytes = f->more_bytes;
     e->version = f->version;
     k->out->estimated++;
-    return staging_best(k->arena, &g, &e->c);
+    return e->lean ? staging_leanest(k->arena, &g, &e->c) : staging_best(k->arena, &g, &e->c);
 }
 
 /* The estimates of the best candidates that are estimated to fit, as many as are wanted, ascending. */
@@ -289,14 +290,20 @@ static double limit_of(const Leaders *l)
     return l->n == l->most ? l->ns[l->n - 1] : DBL_MAX;
 }
 
-static void add_config(Looking *k, const Config *c, Leaders *best)
+/* Its options that have no entry yet and may be faster than the leaders. */
+static void add_config(Looking *k, const Config *c, bool **added, Leaders *best)
 {
     Unit *u = units_find(&k->units, c, 0);
     units_solve(&k->units, u, c, 0);
+    if (!*added)
+        *added = NEWN(k->arena, bool, u->noption + 1);
     for (uint32_t o = 0; o < u->noption; o++) {
+        if ((*added)[o])
+            continue;
         Staging g = staging_open(k->arena, &k->units, c, o);
         if (staging_least(&g) >= limit_of(best))
             continue;
+        (*added)[o] = true;
         Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, g.stages)};
         if (!stage_entry(k, &e))
             continue;
@@ -310,6 +317,21 @@ static bool same_staging(const Candidate *x, const Candidate *y)
 {
     size_t stages = (size_t)x->config->mesh->size[AXIS_pp];
     return memcmp(x->begin, y->begin, stages * sizeof *x->begin) == 0 && memcmp(x->again, y->again, stages * sizeof *x->again) == 0;
+}
+
+/* Find its cuts anew, now that more is known of those like it; false: there are none that were not judged. */
+static bool restage(Looking *k, Entry *e)
+{
+    return stage_entry(k, e) && (e->tries == 0 || !same_staging(&e->c, &e->judged));
+}
+
+/* Where nothing fits, the leanest of each are tried, once all others were. */
+static bool try_lean(Looking *k, Entry *e)
+{
+    if (e->lean || k->out->nbest > 0)
+        return false;
+    e->lean = true;
+    return restage(k, e);
 }
 
 /* Those that are estimated to fit come before those that are not. */
@@ -330,7 +352,7 @@ static Entry *next_entry(Looking *k)
                 next = &k->entry[i];
         if (!next || next->version == k->family[next->family].version)
             return next;
-        next->done = !stage_entry(k, next) || (next->tries > 0 && same_staging(&next->c, &next->judged));
+        next->done = !restage(k, next) && !try_lean(k, next);
     }
 }
 
@@ -342,46 +364,60 @@ static void learn(Looking *k, Entry *e, const Verdict *v)
     if (v->fits)
         f->rate *= (double)v->ns / e->c.ns;
     e->judged = e->c;
-    e->done = ++e->tries > RETRIES;
+    e->done = ++e->tries > RETRIES && !try_lean(k, e);
+}
+
+/* More is done as long as nothing is found that fits. */
+static bool is_spent(const Looking *k)
+{
+    return k->effort >= (k->out->nbest > 0 ? 1 : PATIENCE) * k->limits.effort;
 }
 
 /* Whether what is left is not worth a judgement. */
 static bool is_enough(const Looking *k, const Entry *next)
 {
-    uint64_t times = k->out->nbest > 0 ? 1 : PATIENCE;
-    if (k->effort >= times * k->limits.effort || k->out->judged >= times * (k->limits.judged + k->limits.top))
-        return true;
-    return k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k));
+    return is_spent(k) || (k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k)));
 }
 
-/* Those that will not fit, by a guess, are looked at only where too few others do. */
-static void add_configs(Looking *k)
+/* Those that were found, until estimates of others take their place. */
+static Leaders leaders_found(Looking *k)
 {
-    Leaders best = {.ns = NEWN(k->arena, double, k->limits.top), .most = k->limits.top};
-    bool *added = NEWN(k->arena, bool, k->nconfig + 1);
+    Leaders l = {.ns = NEWN(k->arena, double, k->limits.top), .most = k->limits.top};
+    for (uint32_t i = 0; i < k->out->nbest; i++)
+        l.ns[l.n++] = (double)k->out->best[i].ns;
+    return l;
+}
+
+/* Candidates of all configurations that may be faster than those found and, by estimates, than each other;
+ * those that will not fit, by a guess, only where too few others do.  Whether there are more now. */
+static bool add_configs(Looking *k)
+{
+    Leaders best = leaders_found(k);
+    uint32_t before = k->nentry;
     for (uint32_t i = 0; i < k->nconfig; i++)
         units_ask(&k->units, units_find(&k->units, k->config[i].config, 0), k->config[i].config);
-    for (int unfit = 0; unfit < 2 && best.n < best.most; unfit++)
+    for (int unfit = 0; unfit < 2 && (unfit == 0 || best.n < best.most); unfit++)
         for (uint32_t i = 0; i < k->nconfig; i++) {
             const Bounded *b = &k->config[i];
             double limit = limit_of(&best);
-            if (added[i] || b->bound >= limit || (!unfit && staging_guess(&k->units, b->config) >= limit))
-                continue;
-            add_config(k, b->config, &best);
-            added[i] = true;
+            if (b->bound < limit && (unfit || staging_guess(&k->units, b->config) < limit))
+                add_config(k, b->config, &k->added[i], &best);
         }
+    return k->nentry > before;
 }
 
+/* Whatever estimates left out for one that was judged to be slower, or not to fit, is looked at again. */
 static void judge_best(Looking *k)
 {
-    add_configs(k);
-    for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
-        Verdict v = judge(k, &e->c);
-        if (v.legal)
-            learn(k, e, &v);
-        else
-            e->done = true;
-    }
+    k->added = NEWN(k->arena, bool *, k->nconfig + 1);
+    while (!is_spent(k) && add_configs(k))
+        for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
+            Verdict v = judge(k, &e->c);
+            if (v.legal)
+                learn(k, e, &v);
+            else
+                e->done = true;
+        }
     k->out->cut = "cuts, recomputation and splits of the most promising configurations only";
     k->out->bound = k->nconfig ? k->config[0].bound : 0;
 }

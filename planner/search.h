@@ -30,7 +30,7 @@ typedef struct Search {
 typedef struct SearchLimits {
     uint32_t top;                     /* plans wanted, 1 or more */
     uint64_t exhaustive;              /* spaces of no more candidates are searched to the end */
-    uint64_t judged, effort;          /* in a space that is larger: plans judged; what that may cost, see search.c */
+    uint64_t effort;                  /* in a space that is larger: what judging plans may cost, see search.c */
 } SearchLimits;
 
 extern const SearchLimits search_limits;             /* the usual ones */

@@ -416,9 +416,41 @@ static bool pack_best(const Staging *g, bool fits, Candidate *out)
     return pack(g, high, fits, out, &limited);
 }
 
+static Candidate uncut(Arena *a, const Staging *g)
+{
+    return (Candidate){.config = g->config, .option = g->option, .begin = NEWN(a, uint32_t, g->stages + 1), .again = NEWN(a, uint32_t, g->stages + 1)};
+}
+
+/* Bytes of a step between memories that are told apart. */
+enum { CLOSE = 64 };
+
+bool staging_leanest(Arena *a, const Staging *g, Candidate *out)
+{
+    Staging lean = *g;
+    double low = -1e15, high = 1e15;                     /* bytes more of each stage: with so many all fits, does not */
+    bool limited;
+    *out = uncut(a, g);
+    if (!g->t->given_begin && g->stages > g->t->pieces.n)
+        return false;
+    while (!g->t->given_begin && high - low > CLOSE) {
+        lean.more_bytes = (low + high) / 2;
+        if (pack(&lean, DBL_MAX, true, out, &limited))
+            low = lean.more_bytes;
+        else
+            high = lean.more_bytes;
+    }
+    lean.more_bytes = g->t->given_begin ? high : low;
+    if (g->t->given_begin)
+        as_given(&lean, out);
+    else if (!pack(&lean, DBL_MAX, true, out, &limited))
+        return false;
+    staging_measure(g, out);
+    return true;
+}
+
 bool staging_best(Arena *a, const Staging *g, Candidate *out)
 {
-    *out = (Candidate){.config = g->config, .option = g->option, .begin = NEWN(a, uint32_t, g->stages + 1), .again = NEWN(a, uint32_t, g->stages + 1)};
+    *out = uncut(a, g);
     if (!g->t->given_begin && (g->stages > g->t->pieces.n || (!pack_best(g, true, out) && !pack_best(g, false, out))))
         return false;
     if (g->t->given_begin)

@@ -40,6 +40,8 @@ double staging_least(const Staging *);
 double staging_guess(UnitTable *, const Config *);
 /* The best cuts by estimate; false: no cuts are. */
 bool   staging_best(Arena *, const Staging *, Candidate *out);
+/* Those that need the least memory, by estimates; false: there are none. */
+bool   staging_leanest(Arena *, const Staging *, Candidate *out);
 /* Fill in bound, ns and bytes. */
 void   staging_measure(const Staging *, Candidate *);
 

@@ -139,7 +139,7 @@ static const char *layout_rules(Arena *a, uint64_t seed, uint64_t k, const Rando
 }
 
 /* Only some of what is open is looked at: any plan will do. */
-static const SearchLimits few = {.top = 1, .judged = 4, .effort = 20000};
+static const SearchLimits few = {.top = 1, .effort = 20000};
 
 /* The plans of layouts that are not refused; how many. */
 static uint32_t plans_of(Arena *a, Case *c, uint64_t seed, const RandomModel *m, Plan **plan, Reasons *r)
