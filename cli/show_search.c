@@ -62,6 +62,12 @@ void show_search(Report *r, const Search *s)
                (unsigned long long)s->unfit));
     table_line(r, t, "gap", s->proven ? "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout is faster than %s; looked at were %s", 100 * gap,
                text_ns(a, (int64_t)s->bound), s->cut));
+    if (s->soft > 0) {
+        table_line(r, t, "preferences", arena_printf(a, "%u of %u kept; %s", s->kept, s->soft, s->without ? arena_printf(a, "without them a step takes %s",
+                   text_ns(a, s->without)) : "without them nothing was found that fits"));
+        table_fact(r, t, "preferences", CELL_NUMBER(s->soft));
+        table_fact(r, t, "kept", CELL_NUMBER(s->kept));
+    }
     table_fact(r, t, "layouts", CELL_NUMBER(s->layouts));
     table_fact(r, t, "configurations", CELL_NUMBER(s->configs));
     table_fact(r, t, "estimated", CELL_NUMBER(s->estimated));

@@ -1,10 +1,9 @@
 /* choose: the outer decisions that rules leave open, which is the number of
  * micro-batches: fewer is never slower (each micro-batch runs the same kernels
  * on fewer rows), so the smallest number is taken whose programs fit on all ranks. */
-#include "planner/planner.h"
+#include "planner/choose.h"
 #include "planner/batch.h"
 #include "planner/judge.h"
-#include "planner/search.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -230,7 +229,7 @@ static Status choose_searched(Arena *a, Diags *ds, const PlanRequest *r, const D
     return OK;
 }
 
-Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, SearchLimits limits, Plan **plan, Programs *out, Search *found)
+Status choose_plan(Arena *a, Diags *ds, const PlanRequest *r, SearchLimits limits, Plan **plan, Programs *out, Search *found)
 {
     Decisions d;
     *found = (Search){0};
@@ -239,13 +238,5 @@ Status planner_search(Arena *a, Diags *ds, const PlanRequest *r, SearchLimits li
     TRY(check_peaks(ds, r, &d));
     if (!d.searched)
         TRY(batch_check(ds, r, &d));
-    TRY(d.searched ? choose_searched(a, ds, r, &d, limits, plan, out, found) : choose_microbatches(a, ds, r, &d, plan, out));
-    rules_warn(ds, r, *plan);
-    return OK;
-}
-
-Status planner_choose(Arena *a, Diags *ds, const PlanRequest *r, Plan **plan, Programs *out)
-{
-    Search found;
-    return planner_search(a, ds, r, search_limits, plan, out, &found);
+    return d.searched ? choose_searched(a, ds, r, &d, limits, plan, out, found) : choose_microbatches(a, ds, r, &d, plan, out);
 }

@@ -23,7 +23,7 @@ static Rules *without(Arena *a, const Rules *rules, uint32_t dropped)
     Rules *out = NEW(a, Rules);
     *out = (Rules){.model = rules->model, .cluster = rules->cluster, .at = rules->at};
     for (uint32_t i = 0; i < rules->nrule; i++)
-        if (i != dropped)
+        if (i != dropped && !rules->rule[i].soft)
             PUSH(a, out->rule, out->nrule, rules->rule[i]);
     return out;
 }

@@ -215,7 +215,6 @@ typedef struct Row {
     const char *setting;              /* of RULE_SETTING: its name */
     const char *refused;              /* why this version has it not, and what it does instead */
     const char *alone;                /* why one device has it not */
-    const char *preferred;            /* why `prefer` is in vain; NULL: nothing is left to prefer */
     bool        carried;              /* the plan holds it, as long as it has something to do */
     void        (*decide)(const Rule *, Decisions *);                /* before the mesh is known */
     void        (*check)(Diags *, const Rule *, const Decisions *);  /* after */
@@ -242,16 +241,12 @@ static const Row rows[] = {
     {.kind = RULE_SHARD,        .carried = true, .check = check_shard, .moot = moot_state, .idle = idle_shard},
     {.kind = RULE_OFFLOAD,      .refused = no_offload, .moot = moot_state},
     {.kind = RULE_SET},                              /* the frontend has given it to the model */
-    {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches,
-     .preferred = "the fewest micro-batches that the rules allow and that fit are taken; without 'prefer' this rule holds"},
+    {.kind = RULE_SETTING, .setting = "microbatches", .decide = decide_microbatches},
     {.kind = RULE_SETTING, .setting = "schedule", .decide = decide_schedule, .idle = idle_pipeline},
     {.kind = RULE_SETTING, .setting = "chunks", .check = check_chunks, .idle = idle_chunks},
-    {.kind = RULE_SETTING, .setting = "bucket", .decide = decide_bucket, .moot = moot_backward,
-     .preferred = "no plan chooses the size of its buckets; without 'prefer' this rule holds"},
-    {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices,
-     .preferred = "this version does not choose devices; without 'prefer' this rule holds"},
-    {.kind = RULE_SETTING, .setting = "sync", .decide = decide_sync, .moot = moot_backward, .idle = idle_sync,
-     .preferred = "no plan chooses a server by itself; without 'prefer' this rule holds"},
+    {.kind = RULE_SETTING, .setting = "bucket", .decide = decide_bucket, .moot = moot_backward},
+    {.kind = RULE_SETTING, .setting = "devices", .decide = decide_devices},
+    {.kind = RULE_SETTING, .setting = "sync", .decide = decide_sync, .moot = moot_backward, .idle = idle_sync},
 };
 
 /* Mesh axes whose size must be 1 so far. */
@@ -270,14 +265,7 @@ static const Row *row_of(const Rule *r)
 
 /* ---- rules that leave nothing to do ---- */
 
-static const char *in_vain(const Rule *r, const Plan *p)
-{
-    const Row *row = row_of(r);
-    return row->preferred ? row->preferred : row->refused ? row->refused : p->ndevices > 1
-         ? "this version breaks no ties by preferences; without 'prefer' this rule holds" : "one device leaves nothing to prefer";
-}
-
-static const char *idle(Arena *a, const PlanRequest *q, const Plan *p, const Rule *r)
+const char *rules_idle(Arena *a, const PlanRequest *q, const Plan *p, const Rule *r)
 {
     const Row *row = row_of(r);
     const char *why = row->moot ? row->moot(a, q->graph, r) : NULL;
@@ -290,9 +278,9 @@ void rules_warn(Diags *ds, const PlanRequest *q, const Plan *p)
     for (uint32_t i = 0; i < q->rules->nrule; i++) {
         const Rule *r = &q->rules->rule[i];
         bool stated = r->resolved && r->kind == RULE_SETTING;
-        const char *why = r->soft ? in_vain(r, p) : stated ? NULL : idle(ds->arena, q, p, r);
+        const char *why = r->soft || stated ? NULL : rules_idle(ds->arena, q, p, r);
         if (why)
-            diag_warn(ds, r->at, "this %s has no effect: %s", r->soft ? "preference" : "rule", why);
+            diag_warn(ds, r->at, "this rule has no effect: %s", why);
     }
 }
 
@@ -311,7 +299,7 @@ static void settle(Arena *a, Diags *ds, const PlanRequest *q, const Rule *r, Dec
 {
     const Row *row = row_of(r);
     Plan p = plan_of(q, d);
-    if (idle(ds->arena, q, &p, r))
+    if (rules_idle(ds->arena, q, &p, r))
         return;
     if (row->refused)
         diag_error(ds, r->at, "%s", row->refused);
@@ -431,8 +419,7 @@ static Status settle_all(Arena *a, Diags *ds, const PlanRequest *q, Decisions *o
     return diags_status(ds);
 }
 
-/* Rules of a .plan leave nothing open. */
-static bool is_resolved(const Rules *rules)
+bool rules_resolved(const Rules *rules)
 {
     for (uint32_t i = 0; i < rules->nrule; i++)
         if (rules->rule[i].resolved)
@@ -444,7 +431,7 @@ Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
 {
     const char *open;
     *out = (Decisions){.schedule = "1f1b", .bucket = DEFAULT_BUCKET, .microbatches.any = true};
-    out->searched = q->use == USE_PLAN && q->profile && !is_resolved(q->rules);
+    out->searched = q->use == USE_PLAN && q->profile && !rules_resolved(q->rules);
     for (uint32_t i = 0; i < q->rules->nrule; i++) {
         const Rule *r = &q->rules->rule[i];
         if (r->soft)

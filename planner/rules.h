@@ -31,7 +31,11 @@ Status rules_on_mesh(Arena *, Diags *, const PlanRequest *, const Decisions *bas
 bool   rules_have(const Decisions *, RuleKind);
 /* Whether it carries rules that cut stages. */
 bool   rules_cut(const Decisions *);
-/* A warning at each rule that the chosen plan gives nothing to do, with the reason. */
+/* Rules of a .plan: they leave nothing open. */
+bool   rules_resolved(const Rules *);
+/* Why the model, or the chosen plan, leaves a rule nothing to do; NULL: it takes effect. */
+const char *rules_idle(Arena *, const PlanRequest *, const Plan *, const Rule *);
+/* A warning at each hard rule that the chosen plan gives nothing to do, with the reason. */
 void   rules_warn(Diags *, const PlanRequest *, const Plan *);
 
 /* The devices and the sizes of the mesh axes, from the rules collected in d (mesh.c).

@@ -25,6 +25,9 @@ typedef struct Search {
     Found   *best; uint32_t nbest;    /* the fastest first; at most SearchLimits.top */
     Try      fastest;                 /* the first of them as it was judged; planner_search() completes it */
     Simulation sim;                   /* its step; ns = 0: nothing was searched for */
+    /* of preferences, which may have been searched for several times (prefer.c): then the counts are sums */
+    uint32_t soft, kept;              /* soft rules that were weighed; those that the plan keeps */
+    int64_t  without;                 /* ns of the best plan when none has to be kept; 0: none was found, or none was given */
 } Search;
 
 typedef struct SearchLimits {
