@@ -380,11 +380,14 @@ Status layout_cuts(Arena *a, Diags *ds, const Graph *g, const Plan *plan, Layout
 /* ---- choices ---- */
 
 /* The cut of a factor along all grid axes of a mesh axis, or along the leading ones that
- * it divides by; false: it does not divide. */
+ * it divides by, beside the cuts along other axes that are there; false: it does not divide. */
 static bool cut_along(const Layout *l, const Op *op, MeshAxis axis, uint8_t f, bool leading, uint16_t cut[MAX_GRID])
 {
     DimId dim = op->factor[f].dim;
     int64_t n = dim_of(l->g, dim)->extent + l->pad[dim.i], ways = 1;
+    for (uint32_t d = 0; d < l->grid.n; d++)
+        if (l->grid.axis[d].axis != axis && l->cut[op - l->g->op][d] >> f & 1)
+            ways *= l->grid.axis[d].size;
     for (uint32_t d = 0; d < l->grid.n; d++) {
         if (l->grid.axis[d].axis != axis)
             continue;

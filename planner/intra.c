@@ -275,12 +275,24 @@ static void open_tables(Solver *s)
     }
 }
 
+/* What the layout cuts before any choice. */
+static void read_fixed(Solver *s)
+{
+    s->fixed = arena_alloc(s->arena, sizeof *s->fixed * (s->g->nop + 1));
+    for (uint32_t o = 0; o < s->g->nop; o++)
+        if (s->g->op[o].phase == PHASE_FORWARD) {
+            memcpy(s->fixed[o], s->l->cut[o], sizeof *s->fixed);
+            s->fixed_axes |= step_fixed(s, (OpId){o});
+        }
+}
+
 static Solver open_solver(Arena *a, Pricer *pr, const Chain *c, Goal goal, const Layout *given, Intra *out)
 {
     Solver s = {.arena = arena_new("intra"), .pricer = pr, .l = pricer_layout(pr), .g = c->g, .chain = c, .goal = goal, .given = given, .out = out};
     *out = (Intra){.chain = c};
     if (c->npart > MOST_PARTS)
         out->why_not = "it has more parts than are followed";
+    read_fixed(&s);
     read_choices(a, &s);
     read_backward(&s);
     read_uses(&s);

@@ -55,7 +55,8 @@ typedef struct Intra {
     const char  *why_not;             /* the chain has values the program cannot follow; NULL */
 } Intra;
 
-/* Ways for the plan's tp and number of micro-batches; its splits do not matter.
+/* Ways for the plan's tp and number of micro-batches; the layout of the pricer says how ops are cut along
+ * other axes (splits_given()).
  * `given`: ops that it cuts are cut so; NULL: all are free. */
 void intra_solve(Arena *, Pricer *, const Chain *, Goal, const Layout *given, Intra *out);
 

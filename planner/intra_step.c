@@ -79,7 +79,7 @@ static const int64_t *price_of(Solver *s, const Step *step, uint32_t choice)
 
 /* ---- guesses ---- */
 
-static bool passes_on(const Solver *s, const Op *op)
+bool step_passes_on(const Solver *s, const Op *op)
 {
     ValueId d = has_value(op->out[0]) ? value_of(s->g, op->out[0])->gradient : NO_VALUE;
     for (int a = 0; a < op->narg && has_value(d); a++)
@@ -96,9 +96,9 @@ static bool has_gradient(const Solver *s, const Op *op)
 static void cut_op(Solver *s, const Step *step, uint32_t choice)
 {
     uint16_t *cut = s->l->cut[step->op.i];
-    memset(cut, 0, sizeof *s->l->cut);
-    if (choice > 0)
-        memcpy(cut, s->out->cut[step->index][choice - 1].cut, sizeof *s->l->cut);
+    memcpy(cut, s->fixed[step->op.i], sizeof *s->l->cut);
+    for (uint32_t d = 0; choice > 0 && d < s->l->grid.n; d++)
+        cut[d] |= s->out->cut[step->index][choice - 1].cut[d];
 }
 
 static bool cuts_all(const Solver *s, OpId o)
@@ -109,34 +109,75 @@ static bool cuts_all(const Solver *s, OpId o)
     return true;
 }
 
-/* All axes as summands. */
-static Placement all_partial(void)
+GridSet step_fixed(const Solver *s, OpId o)
 {
-    Placement p;
-    memset(p.on, PLACE_PARTIAL, sizeof p.on);
+    GridSet set = 0;
+    for (uint32_t d = 0; d < s->l->grid.n; d++)
+        set |= (GridSet)((s->fixed[o.i][d] != 0) << d);
+    return set;
+}
+
+static Placement on_axes(GridSet set, int8_t kind)
+{
+    Placement p = placement_whole();
+    for (int d = 0; d < MAX_GRID; d++)
+        if (set >> d & 1)
+            p.on[d] = kind;
     return p;
 }
 
-/* The n-th placement a gradient of the value may have: whole, summands, split. */
-static bool nth_placement(const Solver *s, ValueId v, uint32_t n, Placement *p)
+/* Summands along all axes, but for those that cut the op in any case: there it does not matter. */
+static Placement all_partial(const Solver *s, OpId o)
+{
+    return on_axes((GridSet)~step_fixed(s, o), PLACE_PARTIAL);
+}
+
+/* Ways that axes of a set split value axis x in a placement. */
+static int64_t ways_in(const Grid *g, const Placement *p, int x)
+{
+    int64_t ways = 1;
+    for (uint32_t d = 0; d < g->n; d++)
+        ways *= p->on[d] == x ? g->axis[d].size : 1;
+    return ways;
+}
+
+/* The n-th placement along a set of axes, beside what there is in *p: whole, summands, split. */
+static bool nth_along(const Solver *s, ValueId v, GridSet set, uint32_t n, Placement *p)
 {
     const Grid *g = &s->l->grid;
-    *p = n == 1 ? all_partial() : placement_whole();
+    for (uint32_t d = 0; n == 1 && d < g->n; d++)
+        p->on[d] = set >> d & 1 ? PLACE_PARTIAL : p->on[d];
     if (n < 2)
-        return true;
+        return n == 0 || set;
     for (int x = 0; x < value_of(s->g, v)->rank; x++) {
-        int64_t extent = dim_of(s->g, value_of(s->g, v)->axis[x])->extent + s->l->pad[value_of(s->g, v)->axis[x].i], ways = 1;
-        Placement q = placement_whole();
-        if (same_dim(value_of(s->g, v)->axis[x], s->g->batch))
+        DimId dim = value_of(s->g, v)->axis[x];
+        int64_t extent = dim_of(s->g, dim)->extent + s->l->pad[dim.i];
+        Placement q = *p;
+        if (same_dim(dim, s->g->batch))
             continue;
         for (uint32_t d = 0; d < g->n; d++) {            /* along the leading axes too, as kv heads are */
-            ways *= g->axis[d].size;
+            if (!(set >> d & 1))
+                continue;
             q.on[d] = (int8_t)x;
-            if (extent % ways == 0 && n-- == 2) {
+            if (extent % ways_in(g, &q, x) == 0 && n-- == 2) {
                 *p = q;
                 return true;
             }
         }
+    }
+    return false;
+}
+
+/* The n-th placement a gradient of the value may have. */
+static bool nth_placement(const Solver *s, ValueId v, uint32_t n, Placement *p)
+{
+    GridSet chosen = (GridSet)(((1u << s->l->grid.n) - 1) & ~s->fixed_axes);
+    Placement fixed = placement_whole();
+    for (uint32_t b = 0; nth_along(s, v, s->fixed_axes, b, &fixed); b++, fixed = placement_whole()) {
+        *p = fixed;
+        for (uint32_t f = 0; nth_along(s, v, chosen, f, p); f++, *p = fixed)
+            if (n-- == 0)
+                return true;
     }
     return false;
 }
@@ -147,7 +188,7 @@ uint32_t step_guesses(Solver *s, const Step *step, uint32_t choice)
     if (!has_gradient(s, op))
         return 1;
     cut_op(s, step, choice);
-    if (!passes_on(s, op))
+    if (!step_passes_on(s, op))
         return cuts_all(s, step->op) ? 1 : 2;
     uint32_t n = 0;
     Placement p;
@@ -161,12 +202,12 @@ static uint8_t guess_gradient(Solver *s, const Op *op, OpId o, uint32_t guess)
 {
     ValueId d = value_of(s->g, op->out[0])->gradient;
     Placement p = placement_whole();
-    if (passes_on(s, op))
+    if (step_passes_on(s, op))
         (void)nth_placement(s, op->out[0], guess, &p);
     else if (guess == 1)
-        p = all_partial();
+        p = all_partial(s, o);
     s->l->value[d.i] = p;
-    if (passes_on(s, op) || guess == 1)
+    if (step_passes_on(s, op) || guess == 1)
         return code_of(s, p);
     return cuts_all(s, o) ? CODE_NONE : CODE_COMPLETE;
 }
@@ -298,7 +339,7 @@ static bool move_op(Moving *mv, uint32_t choice, uint32_t guess)
     for (uint32_t i = step->nin; i-- > 0;)               /* what later rounds need before what the first one does */
         if (s->slot[step->in[i]].last == (uint32_t)(step - s->step) && slot_in(mv, i)->kind != SLOT_PROMISE && !finish(mv, i, &needs))
             return false;
-    if (has_gradient(s, mv->op) && passes_on(s, mv->op))
+    if (has_gradient(s, mv->op) && step_passes_on(s, mv->op))
         needs = bring_gradient(mv, needs);
     begin_slots(mv, expect, needs);
     return true;
@@ -312,7 +353,7 @@ uint32_t step_gifts(Solver *s, ValueId v, Rec **out)
     for (uint32_t k = 0; nth_placement(s, v, k, &p); k++) {
         Rec r = no_record();
         r.made = code_of(s, p);
-        if (k != 1)                                      /* never summands */
+        if (!placement_on(&s->l->grid, p, PLACE_PARTIAL))    /* never summands */
             PUSH(s->arena, *out, n, r);
     }
     return n;
@@ -338,7 +379,7 @@ uint32_t step_promises(Solver *s, uint32_t part, Rec **out)
                 cut_op(s, step, c);
                 for (int a = 0; a < op->narg; a++)
                     if (has_value(op->arg[a]))
-                        s->l->value[op->arg[a].i] = partial ? all_partial() : placement_whole();
+                        s->l->value[op->arg[a].i] = partial ? all_partial(s, maker) : placement_whole();
                 place_given(&mv, maker);
                 r.made = code_of(s, layout_made(s->l, maker, 0));
                 s->l->value[op->out[0].i] = s->code[r.made];
@@ -348,7 +389,7 @@ uint32_t step_promises(Solver *s, uint32_t part, Rec **out)
                     for (uint32_t i = 0; i < s->nbackward[maker.i]; i++)
                         backward_op(&mv, s->backward[maker.i][i], &needs, &kept);
                 }
-                r.needs = needs_of(s, has_gradient(s, op) && passes_on(s, op) ? (Needs){0} : needs);
+                r.needs = needs_of(s, has_gradient(s, op) && step_passes_on(s, op) ? (Needs){0} : needs);
                 bool known = false;
                 for (uint32_t i = 0; i < n; i++)
                     known |= memcmp(&(*out)[i], &r, sizeof r) == 0;

@@ -4,7 +4,7 @@
  * to what is known of the values that it reads and makes. */
 #include "planner/intra.h"
 
-enum { MOST_CODES = 24, MOST_USES = 8, MOST_NEEDS = 64, MOST_IN = 12, MOST_OUT = MAX_OUTS, MOST_LIVE = 24, KNOWN_LISTS = 1024 };
+enum { MOST_CODES = 32, MOST_USES = 8, MOST_NEEDS = 64, MOST_IN = 12, MOST_OUT = MAX_OUTS, MOST_LIVE = 24, KNOWN_LISTS = 1024 };
 enum { CODE_NONE = 0xFF };
 
 /* A value that is still to be read, or the promise of a round. */
@@ -54,6 +54,8 @@ typedef struct Solver {
     Goal         goal;
     const Layout *given;                             /* cuts that rules give; NULL: none */
     Intra       *out;
+    uint16_t   (*fixed)[MAX_GRID];                   /* per op: its cuts along axes of the grid that are not chosen here */
+    GridSet      fixed_axes;                         /* all of those axes */
     Placement    code[MOST_CODES]; uint32_t ncode;
     Needs        needs[MOST_NEEDS]; uint32_t nneeds;
     Slot        *slot; uint32_t nslot;
@@ -72,6 +74,10 @@ typedef struct Solver {
 
 /* Ways through all steps, into the solver's `out` (intra_ways.c). */
 void     ways_solve(Arena *, Solver *);
+/* Of the axes that are not chosen here, those that cut the op, whatever is chosen. */
+GridSet  step_fixed(const Solver *, OpId);
+/* Whether the gradient of an op's result is that of an argument too. */
+bool     step_passes_on(const Solver *, const Op *);
 /* Guesses of a step that a state must choose between: 1 when none is open. */
 uint32_t step_guesses(Solver *, const Step *, uint32_t choice);
 void     step_move(Solver *, const Step *, uint32_t choice, uint32_t guess, const Rec *in, Move *out);

@@ -213,6 +213,12 @@ void place_given(Moving *mv, OpId o)
             mv->s->l->value[op->arg[a].i] = layout_need(mv->s->l, o, a);
 }
 
+/* Summands along axes that are chosen here. */
+static bool is_shared(const Solver *s, Placement p)
+{
+    return placement_on(&s->l->grid, p, PLACE_PARTIAL) & ~s->fixed_axes;
+}
+
 /* Elements of a weight on a rank, counted where it is first read. */
 void count_weights(Moving *mv)
 {
@@ -225,7 +231,7 @@ void count_weights(Moving *mv)
         bool first = s->uses[s->use0[w.i]][0] == mv->step->op.i && s->uses[s->use0[w.i]][1] == (uint32_t)a;
         mv->m->cost.params += first ? n : 0;
         ValueId d = is_slot(mv, w) ? NO_VALUE : mv->op->give[a];
-        if (has_value(d) && placement_on(&s->l->grid, s->l->value[d.i], PLACE_PARTIAL))
+        if (has_value(d) && is_shared(s, s->l->value[d.i]))
             mv->m->cost.shared += n;
     }
 }
@@ -298,8 +304,27 @@ static bool finish_given(Moving *mv, const Rec *r, ValueId v, uint8_t lies)
             to.on[d] = PLACE_PARTIAL;
     int64_t link, ns = price_conversion(s->pricer, value_of(s->g, v)->gradient, s->code[lies], to, &link);
     spend(mv, NULL, 0, ns, link);
-    if (placement_on(&s->l->grid, to, PLACE_PARTIAL))
+    if (is_shared(s, to))
         mv->m->cost.shared += price_bytes(s->pricer, v, s->code[r->made]) / (int64_t)dtype_bytes(value_of(s->g, v)->dtype);
+    return true;
+}
+
+/* Whether a gradient lies as the maker's backward ops were told; along axes that cut the maker in any case
+ * they need it split, wherever it lies, unless it is passed on. */
+static bool is_expected(const Solver *s, const Slot *slot, uint8_t expect, uint8_t lies)
+{
+    const Op *maker = op_of(s->g, value_of(s->g, slot->value)->maker);
+    GridSet fixed = step_fixed(s, value_of(s->g, slot->value)->maker);
+    if (expect == CODE_NONE)
+        return true;
+    if (expect == CODE_COMPLETE)
+        return !(placement_on(&s->l->grid, s->code[lies], PLACE_PARTIAL) & ~fixed);
+    if (step_passes_on(s, maker))
+        return expect == lies;
+    Placement x = s->code[expect], y = s->code[lies];
+    for (uint32_t d = 0; d < s->l->grid.n; d++)
+        if (x.on[d] != y.on[d] && !(fixed >> d & 1))
+            return false;
     return true;
 }
 
@@ -327,7 +352,7 @@ bool finish(Moving *mv, uint32_t i, Needs *of_result)
     uint8_t lies = code_of(s, s->l->value[d.i]);
     if (slot->kind == SLOT_GIVEN)
         return finish_given(mv, r, v, lies);
-    if (r->expect == CODE_COMPLETE ? is_partial(s, lies) : r->expect != CODE_NONE && r->expect != lies)
+    if (!is_expected(s, slot, r->expect, lies))
         return false;
     const Needs *n = &s->needs[r->needs];
     bool passed_on = is_gradient_of(s, mv->op, d);       /* then it is converted as the gradient of the result is */

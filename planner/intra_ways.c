@@ -190,7 +190,8 @@ static bool is_free(const Solver *s, const Step *step, uint32_t choice)
 {
     bool cut = false, same = true;
     for (uint32_t d = 0; step->kind == STEP_OP && s->given && d < s->l->grid.n; d++) {
-        uint16_t given = s->given->cut[step->op.i][d], here = choice ? s->out->cut[step->index][choice - 1].cut[d] : 0;
+        uint16_t given = s->given->cut[step->op.i][d], here = s->fixed[step->op.i][d];
+        here |= choice ? s->out->cut[step->index][choice - 1].cut[d] : 0;
         cut |= given != 0;
         same &= given == here;
     }

@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "ir/layout.h"
+#include "planner/context.h"
+#include "planner/pins.h"
 
 bool choice_allows(const Choice *c, int64_t n)
 {
@@ -329,7 +331,7 @@ static void splits_nothing(Diags *ds, const Decisions *d, MeshAxis axis, const c
     diag_help(ds, e, "%s", help);
 }
 
-static void check_axes(Diags *ds, const PlanRequest *q, Decisions *d)
+static void check_axes(Arena *a, Diags *ds, const PlanRequest *q, Decisions *d)
 {
     const Graph *g = q->graph;
     for (int x = 0; x < MESH_AXES; x++) {
@@ -342,6 +344,8 @@ static void check_axes(Diags *ds, const PlanRequest *q, Decisions *d)
                    MAX_STAGES);
     if (d->mesh[AXIS_dp] > 1 && same_dim(g->batch, NO_DIM))
         splits_nothing(ds, d, AXIS_dp, "the model has no dim 'batch'", "other mesh axes split the axes that rules name, for instance 'split AXIS by tp'");
+    if (d->mesh[AXIS_cp] > 1 && d->context)
+        PUSH(a, d->rule, d->nrule, pin_split(a, d->context, AXIS_cp));
     if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
         splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", "add a rule, for instance 'split seq by cp'");
     d->tp_open = d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp);
@@ -415,7 +419,7 @@ static Status settle_all(Arena *a, Diags *ds, const PlanRequest *q, Decisions *o
     for (uint32_t i = 0; i < q->rules->nrule; i++)
         if (!q->rules->rule[i].soft)
             settle(a, ds, q, &q->rules->rule[i], out);
-    check_axes(ds, q, out);
+    check_axes(a, ds, q, out);
     return diags_status(ds);
 }
 
@@ -442,6 +446,8 @@ Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
     }
     TRY(diags_status(ds));
     TRY(mesh_decide(a, ds, q, out, &open));
+    if (out->searched && !splits_by(q->rules, AXIS_cp))
+        out->context = context_axis(q, ds->sources);
     check_open(ds, q, out, out->searched ? "" : open);
     TRY(diags_status(ds));
     return out->searched && *open ? OK : settle_all(a, ds, q, out);

@@ -8,6 +8,7 @@ typedef struct Decisions {
     int64_t     mesh[MESH_AXES];
     int64_t     outer[MESH_AXES];     /* as in Plan */
     bool        tp_open;              /* tp splits, and no rule says what */
+    const char *context;              /* what cp splits, where the search may say so: no rule does; NULL: nothing */
     bool        searched;             /* what rules leave open is looked for, which a .plan leaves nothing of */
     const Rule *devices_rule;         /* NULL: all devices of the cluster */
     uint32_t   *devices; uint32_t ndevices;          /* mesh order -> device number */

@@ -117,3 +117,17 @@ uint32_t splits_choices(Arena *a, const Layout *l, const Plan *plan, OpId o, Cut
             (*out)[left++] = (*out)[i];
     return left;
 }
+
+bool splits_given(Arena *a, Diags *ds, const Plan *plan, Layout *l)
+{
+    Layout given;
+    if (plan->nrule == 0 || l->grid.n == 0)
+        return true;
+    if (layout_read(a, ds, l->g, plan, &given) != OK)
+        return false;
+    for (uint32_t o = 0; o < l->g->nop; o++)
+        for (uint32_t d = 0; l->g->op[o].phase == PHASE_FORWARD && d < l->grid.n; d++)
+            if (l->grid.axis[d].axis != AXIS_tp)
+                l->cut[o][d] = given.cut[o][d];
+    return true;
+}

@@ -45,6 +45,7 @@ typedef struct Asking {
     Pricer    *pricer;
     Layout    *l;
     CutChoice **cut; uint32_t *ncut;  /* per op of the chain */
+    uint16_t (*fixed)[MAX_GRID];      /* per op of the chain: its cuts along other axes than tp */
     bool       overlaps;              /* communication may run beside computing */
 } Asking;
 
@@ -81,6 +82,10 @@ static bool begin_asking(Asking *as, UnitTable *t, Unit *u, const Mesh *m, uint3
         return false;
     }
     as->l = pricer_layout(as->pricer);
+    as->fixed = arena_alloc(as->arena, sizeof *as->fixed * (t->nop + 1));
+    (void)splits_given(as->arena, diags_new(t->sources), &as->plan, as->l);      /* what is wrong is told when a candidate is judged */
+    for (uint32_t i = 0; i < t->nop; i++)
+        memcpy(as->fixed[i], as->l->cut[t->op[i].i], sizeof *as->fixed);
     return true;
 }
 
@@ -93,9 +98,9 @@ static void end_asking(Asking *as)
 static void cut_op(Asking *as, uint32_t i, uint32_t choice)
 {
     uint16_t *cut = as->l->cut[as->t->op[i].i];
-    memset(cut, 0, sizeof *as->l->cut);
-    if (choice > 0)
-        memcpy(cut, as->cut[i][choice - 1].cut, sizeof *as->l->cut);
+    memcpy(cut, as->fixed[i], sizeof *as->l->cut);
+    for (uint32_t d = 0; choice > 0 && d < as->l->grid.n; d++)
+        cut[d] |= as->cut[i][choice - 1].cut[d];
 }
 
 static double price(const Asking *as, OpId o, bool least)

@@ -3,6 +3,7 @@
 #include "tests/unit/layouts.h"
 
 #include "planner/intra.h"
+#include "planner/pins.h"
 #include "planner/splits.h"
 
 typedef struct Placed { CostModel *cost; int64_t ns; } Placed;
@@ -38,25 +39,35 @@ static int64_t placed_ns(Model *m, Plan *plan, const Profile *profile, const cha
     return x.ns;
 }
 
-static void check_ways(Setting setting, int64_t tp, int64_t micro, uint32_t width)
+static void check_ways(Setting setting, int64_t cp, int64_t tp, int64_t micro, uint32_t width)
 {
     Model m = model_load(setting);
     Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
-    Plan plan = plan_of(&m, (Pin){1, 1, 1, tp, micro, ""});
+    Rule context = pin_split(m.a, "seq", AXIS_cp), *by_tp;
+    Plan plan = plan_of(&m, (Pin){1, 1, cp, tp, micro, ""});
     Chain chain = chain_read(m.a, m.g);
     Pricer *pricer;
     Intra in;
     assert_int_equal(pricer_open(m.a, m.ds, price_graph(m.a, m.g), &plan, m.cl, &profile, false, &pricer), OK);
+    plan.rule = &context;
+    plan.nrule = cp > 1;
+    assert_true(splits_given(m.a, m.ds, &plan, pricer_layout(pricer)));
     intra_solve(m.a, pricer, &chain, (Goal){.micro = micro, .width = width}, NULL, &in);
     if (in.why_not)
         fail_msg("%s: %s", setting.model, in.why_not);
-    print_message("# %s tp=%lld m=%lld: %u parts, %u ways%s, best %lld\n", setting.model, (long long)tp, (long long)micro, chain.npart, in.nway, in.cut_short ? ", cut short" : "", in.nway ? (long long)in.way[0].ns : -1);
+    print_message("# %s cp=%lld tp=%lld m=%lld: %u parts, %u ways%s, best %lld\n", setting.model, (long long)cp, (long long)tp, (long long)micro, chain.npart, in.nway, in.cut_short ? ", cut short" : "", in.nway ? (long long)in.way[0].ns : -1);
     assert_true(in.nway > 0);
     for (uint32_t i = 0; i < in.nway; i++) {
-        plan.nrule = splits_of(m.a, &in, &in.way[i], &plan.rule);
+        uint32_t n = splits_of(m.a, &in, &in.way[i], &by_tp);
+        plan.rule = NULL;
+        plan.nrule = 0;
+        for (uint32_t k = 0; k < n; k++)
+            PUSH(m.a, plan.rule, plan.nrule, by_tp[k]);
+        if (cp > 1)
+            PUSH(m.a, plan.rule, plan.nrule, context);
         int64_t ns = placed_ns(&m, &plan, &profile, setting.model);
         if (ns != in.way[i].ns)
-            fail_msg("%s tp=%lld m=%lld: way %u has %lld ns, its program %lld", setting.model, (long long)tp, (long long)micro, i, (long long)in.way[i].ns, (long long)ns);
+            fail_msg("%s cp=%lld tp=%lld m=%lld: way %u has %lld ns, its program %lld", setting.model, (long long)cp, (long long)tp, (long long)micro, i, (long long)in.way[i].ns, (long long)ns);
     }
     pricer_close(pricer);
     arena_free(m.a);
@@ -67,13 +78,23 @@ static void ways_are_their_programs(void **unused)
     (void)unused;
     for (int64_t tp = 1; tp <= 4; tp++)
         for (int64_t micro = 1; micro <= 2; micro++) {
-            check_ways((Setting){"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120 layers=3 batch=4 seq=12", NULL}, tp, micro, tp == 3 ? 0 : 400);
-            check_ways((Setting){"tiny_gpt2", "vocab=60 hidden=48 heads=12 ffn=120 context=60 layers=3 batch=4 seq=12", NULL}, tp, micro, tp == 3 ? 0 : 400);
+            check_ways((Setting){"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120 layers=3 batch=4 seq=12", NULL}, 1, tp, micro, tp == 3 ? 0 : 400);
+            check_ways((Setting){"tiny_gpt2", "vocab=60 hidden=48 heads=12 ffn=120 context=60 layers=3 batch=4 seq=12", NULL}, 1, tp, micro, tp == 3 ? 0 : 400);
         }
+}
+
+/* Beside cuts of positions by cp. */
+static void ways_beside_context_are(void **unused)
+{
+    (void)unused;
+    for (int64_t tp = 1; tp <= 3; tp++) {
+        check_ways((Setting){"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120 layers=2 batch=4 seq=12", NULL}, 2, tp, 2, 200);
+        check_ways((Setting){"tiny_gpt2", "vocab=60 hidden=48 heads=12 ffn=120 context=60 layers=3 batch=4 seq=12", NULL}, 2, tp, 1, 200);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs), cmocka_unit_test(ways_beside_context_are)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
