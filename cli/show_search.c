@@ -60,8 +60,8 @@ void show_search(Report *r, const Search *s)
     table_line(r, t, "searched", arena_printf(a, "%s layouts in %llu configurations; %llu estimated, %llu lowered and simulated, of which %llu did not fit",
                s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts), (unsigned long long)s->configs, (unsigned long long)s->estimated, (unsigned long long)s->judged,
                (unsigned long long)s->unfit));
-    table_line(r, t, "gap", s->proven ? "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout is faster than %s; looked at were %s", 100 * gap,
-               text_ns(a, (int64_t)s->bound), s->cut));
+    table_line(r, t, "gap", s->proven ? s->no_context ? "0: no layout with cp = 1 is faster" : "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout%s is faster than %s; looked at were %s", 100 * gap,
+               s->no_context ? " with cp = 1" : "", text_ns(a, (int64_t)s->bound), s->cut));
     if (s->soft > 0) {
         table_line(r, t, "preferences", arena_printf(a, "%u of %u kept; %s", s->kept, s->soft, s->without ? arena_printf(a, "without them a step takes %s",
                    text_ns(a, s->without)) : "without them nothing was found that fits"));

@@ -132,8 +132,7 @@ static Placement all_partial(const Solver *s, OpId o)
     return on_axes((GridSet)~step_fixed(s, o), PLACE_PARTIAL);
 }
 
-/* Ways that axes of a set split value axis x in a placement. */
-static int64_t ways_in(const Grid *g, const Placement *p, int x)
+int64_t step_ways(const Grid *g, const Placement *p, int x)
 {
     int64_t ways = 1;
     for (uint32_t d = 0; d < g->n; d++)
@@ -159,7 +158,7 @@ static bool nth_along(const Solver *s, ValueId v, GridSet set, uint32_t n, Place
             if (!(set >> d & 1))
                 continue;
             q.on[d] = (int8_t)x;
-            if (extent % ways_in(g, &q, x) == 0 && n-- == 2) {
+            if (extent % step_ways(g, &q, x) == 0 && n-- == 2) {
                 *p = q;
                 return true;
             }

@@ -76,6 +76,8 @@ typedef struct Solver {
 void     ways_solve(Arena *, Solver *);
 /* Of the axes that are not chosen here, those that cut the op, whatever is chosen. */
 GridSet  step_fixed(const Solver *, OpId);
+/* Parts that a placement splits axis x of a value in. */
+int64_t  step_ways(const Grid *, const Placement *, int x);
 /* Whether the gradient of an op's result is that of an argument too. */
 bool     step_passes_on(const Solver *, const Op *);
 /* Guesses of a step that a state must choose between: 1 when none is open. */

@@ -270,7 +270,18 @@ static bool is_brought(Moving *mv, const Slot *slot, ValueId d, uint8_t code, Ne
     return memchr(of_result->code, code, of_result->n) != NULL;
 }
 
-static void sum_gifts(Moving *mv, const Slot *slot, ValueId v, Needs *of_result)
+/* Gifts that are split along one axis by different axes of the grid may be too fine together. */
+static bool divides(const Solver *s, ValueId v, const Placement *p)
+{
+    for (int x = 0; x < value_of(s->g, v)->rank; x++) {
+        DimId dim = value_of(s->g, v)->axis[x];
+        if ((dim_of(s->g, dim)->extent + s->l->pad[dim.i]) % step_ways(&s->l->grid, p, x))
+            return false;
+    }
+    return true;
+}
+
+static bool sum_gifts(Moving *mv, const Slot *slot, ValueId v, Needs *of_result)
 {
     Solver *s = mv->s;
     for (uint32_t i = 0; i < s->nsums[v.i]; i++) {
@@ -279,6 +290,8 @@ static void sum_gifts(Moving *mv, const Slot *slot, ValueId v, Needs *of_result)
         layout_cut_backward(s->l, o);
         for (int a = 0; a < 2; a++) {
             Placement have = s->l->value[op->arg[a].i], need = layout_need(s->l, o, a);
+            if (!divides(s, v, &need))
+                return false;
             if (placement_equal(&s->l->grid, have, need) || is_brought(mv, slot, op->arg[a], code_of(s, need), of_result))
                 continue;
             int64_t link, ns = price_conversion(s->pricer, op->arg[a], have, need, &link);
@@ -287,6 +300,7 @@ static void sum_gifts(Moving *mv, const Slot *slot, ValueId v, Needs *of_result)
         s->l->value[op->out[0].i] = layout_made(s->l, o, 0);
         spend(mv, slot, 0, price_op(s->pricer, o, NULL), 0);
     }
+    return true;
 }
 
 static bool lies_as_wanted(Solver *s, const Rec *r)
@@ -348,7 +362,8 @@ bool finish(Moving *mv, uint32_t i, Needs *of_result)
     if (!has_value(d))
         return true;
     place_gifts(mv, i);
-    sum_gifts(mv, slot, v, of_result);
+    if (!sum_gifts(mv, slot, v, of_result))
+        return false;
     uint8_t lies = code_of(s, s->l->value[d.i]);
     if (slot->kind == SLOT_GIVEN)
         return finish_given(mv, r, v, lies);

@@ -39,6 +39,7 @@ typedef struct Looking {
     SearchLimits       limits;
     UnitTable          units;
     Space              space;
+    bool               no_context;    /* context parallelism is put off */
     Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
     bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
     Entry             *entry;  uint32_t nentry;
@@ -69,6 +70,7 @@ static int by_bound(const void *x, const void *y)
 static void bound_configs(Looking *k)
 {
     k->config = NEWN(k->arena, Bounded, k->space.nconfig + 1);
+    k->nconfig = 0;
     for (uint32_t i = 0; i < k->space.nconfig; i++) {
         double bound = staging_bound(&k->units, &k->space.config[i]);
         if (bound < DBL_MAX)
@@ -95,6 +97,14 @@ static double layouts_of(const Looking *k, const Config *c)
     for (double s = 0; s < pp && k->units.may_recompute; s++)
         n *= rounds / pp + 1;
     return n * (k->units.given_begin ? 1 : choose(pieces - 1, pp - 1));
+}
+
+static double all_layouts(const Looking *k)
+{
+    double n = 0;
+    for (uint32_t i = 0; i < k->nconfig; i++)
+        n += layouts_of(k, k->config[i].config);
+    return n;
 }
 
 /* ---- judging ---- */
@@ -418,28 +428,75 @@ static void judge_best(Looking *k)
             else
                 e->done = true;
         }
-    k->out->cut = "cuts, recomputation and splits of the most promising configurations only";
+    k->out->cut = k->no_context ? "cuts, recomputation and splits of the most promising configurations only, and no cp, as there are samples enough for dp"
+                                : "cuts, recomputation and splits of the most promising configurations only";
     k->out->bound = k->nconfig ? k->config[0].bound : 0;
 }
 
 /* ---- both ---- */
 
+static Status read_space(Looking *k, const Decisions *d, bool context)
+{
+    Decisions *plain = NEW(k->arena, Decisions);
+    *plain = *d;
+    plain->context = context ? d->context : NULL;
+    k->no_context = d->context && !context;
+    TRY(space_read(k->arena, k->ds, k->q, plain, k->units.pieces.n, &k->space));
+    units_take_cuts(&k->units, k->space.mesh, k->space.nmesh);
+    bound_configs(k);
+    k->out->configs = k->space.nconfig;
+    k->out->layouts = all_layouts(k);
+    return OK;
+}
+
+/* Context parallelism that no rule asks for is looked at where samples are too few for dp to use all
+ * devices, and where the space is small with it; later, where nothing fits without it. */
+static Status begin_space(Looking *k, const Decisions *d, bool *small)
+{
+    bool asked = d->context && (d->mesh_rule[AXIS_cp] || graph_samples(k->q->graph) < d->ndevices);
+    Diags *said = diags_new(k->ds->sources), *kept = k->ds;
+    k->ds = asked || !d->context ? kept : said;
+    Status s = read_space(k, d, asked);
+    k->ds = kept;
+    bool try_it = k->no_context && (s != OK || k->out->layouts <= (double)k->limits.exhaustive);
+    if (!try_it) {
+        *small = s == OK && count_all(k) <= k->limits.exhaustive;
+        return s;
+    }
+    TRY(read_space(k, d, true));
+    *small = count_all(k) <= k->limits.exhaustive;
+    if (*small || s != OK)
+        return OK;
+    TRY(read_space(k, d, false));
+    *small = count_all(k) <= k->limits.exhaustive;
+    return OK;
+}
+
+static Status judge_large(Looking *k, const Decisions *d)
+{
+    judge_best(k);
+    if (k->out->nbest > 0 || !k->no_context)
+        return OK;
+    k->effort = 0;
+    k->nentry = 0;
+    TRY(read_space(k, d, true));
+    judge_best(k);
+    return OK;
+}
+
 Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, SearchLimits limits, Search *out, Plan **leanest)
 {
     Looking k = {.arena = a, .ds = ds, .q = q, .limits = limits, .out = out};
+    bool small;
     *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
     k.limits.exhaustive = least(limits.exhaustive, ENOUGH / (q->graph->nop + 1));
     k.units = units_open(a, ds, q, d);
-    TRY(space_read(a, ds, q, d, k.units.pieces.n, &k.space));
-    units_take_cuts(&k.units, k.space.mesh, k.space.nmesh);
-    bound_configs(&k);
-    out->configs = k.space.nconfig;
-    for (uint32_t i = 0; i < k.nconfig; i++)
-        out->layouts += layouts_of(&k, k.config[i].config);
-    if (count_all(&k) <= k.limits.exhaustive)
+    TRY(begin_space(&k, d, &small));
+    if (small)
         judge_all(&k);
     else
-        judge_best(&k);
+        TRY(judge_large(&k, d));
+    out->no_context = k.no_context;
     *leanest = k.leanest;
     if (k.leanest)
         return OK;

@@ -166,6 +166,15 @@ static void add_sizes(Walk *w, const int64_t size[MESH_AXES])
         add_orders(w, size, nest, 0, first);
 }
 
+static int64_t context_extent(const Walk *w)
+{
+    const Graph *g = w->q->graph;
+    uint32_t i = 0;
+    while (strcmp(g->dim[i].name, w->base->context) != 0)
+        i++;
+    return g->dim[i].extent;
+}
+
 static bool is_allowed(const Walk *w, MeshAxis x, int64_t n)
 {
     const Rule *r = w->d->mesh_rule[x];
@@ -174,6 +183,7 @@ static bool is_allowed(const Walk *w, MeshAxis x, int64_t n)
     switch (x) {
     case AXIS_pp: return r || (n <= w->most_stages && n <= MAX_STAGES);
     case AXIS_dp: return r || n == 1 || (!same_dim(w->q->graph->batch, NO_DIM) && graph_samples(w->q->graph) % n == 0);
+    case AXIS_cp: return r || n == 1 || (w->base->context && context_extent(w) % n == 0);
     case AXIS_ep: return r || n == 1;
     default:      return true;
     }
@@ -194,6 +204,17 @@ static void walk_sizes(Walk *w, int axis, int64_t left, int64_t size[MESH_AXES])
 }
 
 /* ---- the rest ---- */
+
+/* Samples that could be shared out by dp instead of their positions by cp: ranks would do the same work
+ * on as many tokens, and gather no keys and values. */
+static bool is_dominated(const Walk *w, const Mesh *m, int64_t micro)
+{
+    int64_t samples = batch_samples(w->q->graph, m->d) / micro;
+    for (int64_t f = 2; w->base->context && f <= m->size[AXIS_cp]; f++)
+        if (m->size[AXIS_cp] % f == 0 && samples % f == 0 && is_allowed(w, AXIS_dp, m->size[AXIS_dp] * f) && is_allowed(w, AXIS_cp, m->size[AXIS_cp] / f))
+            return true;
+    return false;
+}
 
 static void add_configs(Walk *w, const Mesh *m, int64_t micro)
 {
@@ -232,7 +253,7 @@ static void add_micro(Walk *w, const Mesh *m)
     uint32_t n = micro_numbers(w, &m->d->microbatches, samples, &number);
     w->space->micro_left_out |= m->d->microbatches.any && samples > MICRO_TRIED;
     for (uint32_t i = 0; i < n; i++) {
-        if (number[i] > last && number[i] <= samples && samples % number[i] == 0)
+        if (number[i] > last && number[i] <= samples && samples % number[i] == 0 && !is_dominated(w, m, number[i]))
             add_configs(w, m, number[i]);
         last = number[i];
     }

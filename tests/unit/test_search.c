@@ -3,29 +3,39 @@
 #include "tests/unit/planning.h"
 
 #include "codegen/simulate.h"
+#include "planner/pins.h"
 #include "planner/search.h"
 #include "tests/unit/random_model.h"
 
 /* ---- instances ---- */
 
-enum { MOST_PIECES = 8, MOST_WAYS = 7, ROOM = 4000 };
+enum { MOST_PIECES = 12, MOST_WAYS = 7, ROOM = 4000 };
 
 /* What an instance leaves open, beside the sizes of the mesh; what it does not is given by a rule. */
 typedef enum Open { OPEN_micro, OPEN_schedule, OPEN_cuts, OPEN_again, OPEN_splits, OPEN_pp, OPENS } Open;
 
-/* A residual perceptron: `first`, rounds `h`, `head` and the loss. */
+/* What rounds are: of a residual perceptron; of attention over tokens, with a table of its own for the head or
+ * the same one; first of the one, then of the other. */
+typedef enum Kind { PERCEPTRON, ATTENTION, BOTH, KINDS } Kind;
+
+typedef struct TestPiece { const char *path; bool round; } TestPiece;
+
+/* `first`, rounds `h` (and `g`), `head` and the loss. */
 typedef struct Instance {
     Case        c;
     Draw        draw;
-    int64_t     batch, rounds, hidden, ffn, class, devices, nodes, memory;
-    bool        cuda, adamw, open[OPENS];
+    Kind        kind;
+    int64_t     batch, rounds, more, hidden, ffn, class, devices, nodes, memory;     /* more: rounds of g */
+    int64_t     seq, heads, kv_heads;
+    bool        cuda, adamw, tied, open[OPENS];
+    TestPiece   piece[MOST_PIECES]; uint32_t npiece;
     const char *given;                /* its rules */
     /* what enumeration has found */
     uint64_t    most, plans, fit;     /* it stops at `most` */
     int64_t     best;                 /* ns */
 } Instance;
 
-static const char *model_text(Instance *in)
+static const char *perceptron_text(Instance *in)
 {
     return arena_printf(in->c.a,
         "model m {\n  dim batch = %lld, pixel = 7, hidden = %lld, ffn = %lld, class = %lld\n  param layers = %lld\n"
@@ -35,6 +45,41 @@ static const char *model_text(Instance *in)
         "  repeat layers as h {\n    z = up: linear(y, ffn)\n    a = act: relu(z)\n    b = down: linear(a, hidden)\n    y = y + b\n  }\n"
         "  logits = head: linear(y, class)\n  minimize loss: cross_entropy(logits, label)\n}\n",
         (long long)in->batch, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->rounds, in->adamw ? "adamw" : "sgd");
+}
+
+static const char *attention_text(Instance *in)
+{
+    const char *head = in->tied ? "  head[batch, seq, class] = y * tok\n" : "  head = linear(y, class)\n";
+    const char *more = in->more == 0 ? "" : arena_printf(in->c.a, "  repeat %lld as g {\n    z = up: linear(y, ffn)\n    b = down: linear(relu(z), hidden)\n    y = y + b\n  }\n", (long long)in->more);
+    return arena_printf(in->c.a,
+        "model m {\n  dim batch = %lld, seq = %lld, hidden = %lld, ffn = %lld, class = %lld, heads = %lld, kv_heads = %lld, width = 4\n  param layers = %lld\n"
+        "  precision { compute = f32 }\n  optimizer %s { lr = 1e-3 }\n"
+        "  input ids[batch, seq] : i32\n  input label[batch, seq] : i32\n  weight tok[class, hidden]\n"
+        "  y = first: embed(ids, tok)\n"
+        "  repeat layers as h {\n    n = rmsnorm(y)\n    q = linear(n, [heads, width])\n    k = linear(n, [kv_heads, width])\n    v = linear(n, [kv_heads, width])\n"
+        "    a = attention(q, k, v, causal = true)\n    b = out: linear(a, hidden, over = [heads, width])\n    y = y + b\n  }\n%s%s"
+        "  minimize loss: cross_entropy(head, label)\n}\n",
+        (long long)in->batch, (long long)in->seq, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->heads, (long long)in->kv_heads,
+        (long long)in->rounds, in->adamw ? "adamw" : "sgd", more, head);
+}
+
+static const char *model_text(Instance *in)
+{
+    return in->kind == PERCEPTRON ? perceptron_text(in) : attention_text(in);
+}
+
+static void add_piece(Instance *in, const char *path, bool round)
+{
+    in->piece[in->npiece++] = (TestPiece){path, round};
+}
+
+static void read_pieces(Instance *in)
+{
+    add_piece(in, "first", false);
+    for (int64_t i = 0; i < in->rounds + in->more; i++)
+        add_piece(in, arena_printf(in->c.a, i < in->rounds ? "h[%lld]" : "g[%lld]", (long long)(i < in->rounds ? i : i - in->rounds)), true);
+    add_piece(in, "head", false);
+    add_piece(in, "loss", false);
 }
 
 static const char *cluster_text(Instance *in)
@@ -60,7 +105,7 @@ static const char *given_rules(Instance *in)
     if (!in->open[OPEN_schedule])
         text_add(&t, "schedule = \"%s\"; ", draw_below(r, 2) ? "gpipe" : "1f1b");
     if (!in->open[OPEN_splits])
-        text_add(&t, "%s; ", draw_below(r, 2) ? "mesh tp = 1" : "split ffn by tp");
+        text_add(&t, "%s; ", draw_below(r, 2) ? "mesh tp = 1" : in->kind == PERCEPTRON ? "split ffn by tp" : in->kind == ATTENTION ? "split heads by tp" : "split heads, ffn by tp");
     if (!in->open[OPEN_pp])
         text_add(&t, "mesh pp = 1; ");
     else if (!in->open[OPEN_cuts])
@@ -77,24 +122,32 @@ static void draw_instance(Instance *in, uint64_t seed)
     in->c.a = arena_new("test");
     in->cuda = draw_below(r, 2);
     in->adamw = draw_below(r, 3) > 0;
-    in->batch = DRAW_OF(r, 4, 6, 8);
-    in->rounds = DRAW_OF(r, 1, 2, 3);
+    in->kind = (Kind)DRAW_OF(r, PERCEPTRON, PERCEPTRON, ATTENTION, ATTENTION, BOTH);
+    in->batch = in->kind == PERCEPTRON ? DRAW_OF(r, 4, 6, 8) : DRAW_OF(r, 1, 2, 2, 4, 6);
+    in->rounds = in->kind == BOTH ? DRAW_OF(r, 1, 2) : DRAW_OF(r, 1, 2, 3);
+    in->more = in->kind == BOTH ? DRAW_OF(r, 1, 2) : 0;
     in->hidden = DRAW_OF(r, 5, 15, 16);
     in->ffn = DRAW_OF(r, 12, 24, 96);
     in->class = DRAW_OF(r, 3, 5, 10);
+    in->seq = DRAW_OF(r, 3, 4, 8, 32);
+    in->heads = DRAW_OF(r, 2, 4, 4);
+    in->kv_heads = draw_below(r, 2) ? in->heads : in->heads / 2;
+    in->tied = draw_below(r, 2);
     in->devices = DRAW_OF(r, 1, 2, 2, 4, 4, 8);
     in->nodes = in->devices > 2 ? DRAW_OF(r, 1, 1, 2) : 1;
-    in->memory = DRAW_OF(r, 16000, 30000, 60000, 1000000);
+    in->memory = in->kind == PERCEPTRON ? DRAW_OF(r, 16000, 30000, 60000, 1000000) : DRAW_OF(r, 30000, 60000, 120000, 1000000);
     for (int i = 0; i < OPENS; i++)
         in->open[i] = draw_below(r, 5) < 3;
     if (in->hidden == 16 || in->devices > 2)
         in->open[OPEN_splits] = draw_below(r, 6) == 0;
+    in->open[OPEN_splits] &= in->kind == PERCEPTRON;
     in->open[OPEN_cuts] |= in->devices == 1;
     in->given = given_rules(in);
     Arena *a = in->c.a;
     const char *model = model_text(in), *cluster = cluster_text(in);
     open_case_on(&in->c, model, cluster);
     in->given = arena_strdup(in->c.a, in->given);
+    read_pieces(in);
     arena_free(a);
 }
 
@@ -135,7 +188,7 @@ static void try_layout(Instance *in, const char *rules)
 /* ---- all of them ---- */
 
 /* Rules so far, and what they mean for those that follow. */
-typedef struct Walk { Instance *in; char text[ROOM]; size_t n; int64_t pp, dp, tp, micro; uint32_t cut[MOST_PIECES + 1]; } Walk;
+typedef struct Walk { Instance *in; char text[ROOM]; size_t n; int64_t pp, dp, cp, tp, micro; uint32_t cut[MOST_PIECES + 1]; } Walk;
 
 static void say(Walk *w, const char *fmt, ...)
 {
@@ -173,19 +226,35 @@ static void each_split(Walk *w, uint32_t i)
     }
 }
 
+/* The first so many rounds from a piece on; those of one repeat are one rule. */
+static void say_recomputed(Walk *w, uint32_t from, uint32_t rounds)
+{
+    for (uint32_t i = from; rounds > 0; i++) {
+        const char *path = w->in->piece[i].path;
+        uint32_t n = 1;
+        if (!w->in->piece[i].round)
+            continue;
+        while (n < rounds && w->in->piece[i + n].path[0] == path[0])
+            n++;
+        int first = atoi(path + 2);
+        say(w, "recompute %c[%d..%d]; ", path[0], first, first + (int)n - 1);
+        rounds -= n;
+        i += n - 1;
+    }
+}
+
 static void each_again(Walk *w, int64_t stage)
 {
     if (stage == w->pp || !w->in->open[OPEN_again]) {
         each_split(w, 0);
         return;
     }
-    /* pieces: first, rounds, head, loss */
-    uint32_t from = w->cut[stage], to = w->cut[stage + 1], first = from < 1 ? 1 : from;
-    uint32_t last = to > (uint32_t)w->in->rounds + 1 ? (uint32_t)w->in->rounds + 1 : to;
-    for (uint32_t r = 0; r <= (last > first ? last - first : 0); r++) {
+    uint32_t rounds = 0;
+    for (uint32_t i = w->cut[stage]; i < w->cut[stage + 1]; i++)
+        rounds += w->in->piece[i].round;
+    for (uint32_t r = 0; r <= rounds; r++) {
         size_t n = w->n;
-        if (r > 0)
-            say(w, "recompute h[%u..%u]; ", first - 1, first + r - 2);
+        say_recomputed(w, w->cut[stage], r);
         each_again(w, stage + 1);
         unsay(w, n);
     }
@@ -193,7 +262,7 @@ static void each_again(Walk *w, int64_t stage)
 
 static void each_cut(Walk *w, int64_t stage)
 {
-    uint32_t pieces = (uint32_t)w->in->rounds + 3;
+    uint32_t pieces = w->in->npiece;
     if (stage == w->pp) {
         w->cut[stage] = pieces;
         each_again(w, 0);
@@ -201,13 +270,11 @@ static void each_cut(Walk *w, int64_t stage)
     }
     for (uint32_t at = w->cut[stage - 1] + 1; at < pieces; at++) {
         size_t n = w->n;
-        w->cut[stage] = at;
         if (!w->in->open[OPEN_cuts])
-            w->cut[stage] = at = (uint32_t)w->in->rounds + 1;
-        else if (at <= (uint32_t)w->in->rounds)
-            say(w, "stage before h[%u]; ", at - 1);
+            at = pieces - 2;
         else
-            say(w, "stage before %s; ", at == pieces - 1 ? "loss" : "head");
+            say(w, "stage before %s; ", w->in->piece[at].path);
+        w->cut[stage] = at;
         each_cut(w, stage + 1);
         unsay(w, n);
         if (!w->in->open[OPEN_cuts])
@@ -246,25 +313,59 @@ static void each_micro(Walk *w)
     }
 }
 
-/* Orders of pp, dp and tp on the devices, outermost first. */
+enum { AXES = 4 };                    /* pp, dp, cp, tp */
+
+static void each_nest(Walk *w, const int64_t size[AXES], int nest[AXES], int n)
+{
+    if (n < AXES) {
+        for (nest[n] = 0; nest[n] < AXES; nest[n]++) {
+            bool used = false, usual = w->in->nodes == 1 && nest[n] != n;
+            for (int i = 0; i < n; i++)
+                used |= nest[i] == nest[n];
+            if (!used && !usual && (size[nest[n]] > 1 || nest[n] == n))
+                each_nest(w, size, nest, n + 1);
+        }
+        return;
+    }
+    int64_t stride[AXES], next = 1;
+    size_t before = w->n;
+    for (int i = AXES - 1; i >= 0; i--) {
+        stride[nest[i]] = next;
+        next *= size[nest[i]];
+    }
+    say(w, "devices = [");
+    for (int64_t r = 0; r < w->in->devices; r++)
+        say(w, "%s%lld", r ? ", " : "", (long long)(r / (w->dp * w->cp * w->tp) * stride[0] + r / (w->cp * w->tp) % w->dp * stride[1] + r / w->tp % w->cp * stride[2] + r % w->tp * stride[3]));
+    say(w, "]; ");
+    each_micro(w);
+    unsay(w, before);
+}
+
+/* Orders of the axes on the devices, outermost first; those of size 1 stay where they are, or no order is left. */
 static void each_order(Walk *w)
 {
-    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    int64_t size[3] = {w->pp, w->dp, w->tp};
-    for (int o = 0; o < (w->in->nodes > 1 ? 6 : 1); o++) {
-        size_t n = w->n;
-        int64_t stride[3], next = 1;
-        for (int i = 2; i >= 0; i--) {
-            stride[order[o][i]] = next;
-            next *= size[order[o][i]];
-        }
-        say(w, "devices = [");
-        for (int64_t r = 0; r < w->in->devices; r++)
-            say(w, "%s%lld", r ? ", " : "", (long long)(r / (w->dp * w->tp) * stride[0] + r / w->tp % w->dp * stride[1] + r % w->tp * stride[2]));
-        say(w, "]; ");
-        each_micro(w);
-        unsay(w, n);
-    }
+    int64_t size[AXES] = {w->pp, w->dp, w->cp, w->tp};
+    int nest[AXES];
+    each_nest(w, size, nest, 0);
+}
+
+static void each_mesh(Walk *w)
+{
+    Instance *in = w->in;
+    bool allowed = !in->open[OPEN_pp] ? w->pp == 1 : in->open[OPEN_cuts] || w->pp == 2;
+    bool context = w->cp == 1 || (in->kind != PERCEPTRON && in->seq % w->cp == 0);
+    size_t before = w->n;
+    if (in->batch % w->dp || w->pp > in->npiece || !allowed || !context || (strstr(in->given, "mesh tp = 1") && w->tp > 1))
+        return;
+    say(w, "mesh dp = %lld, cp = %lld; ", (long long)w->dp, (long long)w->cp);
+    if (w->cp > 1)
+        say(w, "split seq by cp; ");
+    if (!strstr(in->given, "mesh pp"))
+        say(w, "mesh pp = %lld; ", (long long)w->pp);
+    if (!strstr(in->given, "mesh tp"))
+        say(w, "mesh tp = %lld; ", (long long)w->tp);
+    each_order(w);
+    unsay(w, before);
 }
 
 static void enumerate(Instance *in)
@@ -273,22 +374,12 @@ static void enumerate(Instance *in)
     int64_t n = in->devices;
     say(&w, "%s", in->given);
     for (w.pp = 1; w.pp <= n; w.pp++)
-        for (w.dp = 1; w.dp <= n; w.dp++) {
-            size_t before = w.n;
-            bool allowed = !in->open[OPEN_pp] ? w.pp == 1 : in->open[OPEN_cuts] || w.pp == 2;
-            if (n % w.pp || n / w.pp % w.dp || in->batch % w.dp || w.pp > in->rounds + 3 || !allowed)
-                continue;
-            w.tp = n / w.pp / w.dp;
-            if (strstr(in->given, "mesh tp = 1") && w.tp > 1)
-                continue;
-            say(&w, "mesh dp = %lld; ", (long long)w.dp);
-            if (!strstr(in->given, "mesh pp"))
-                say(&w, "mesh pp = %lld; ", (long long)w.pp);
-            if (!strstr(in->given, "mesh tp"))
-                say(&w, "mesh tp = %lld; ", (long long)w.tp);
-            each_order(&w);
-            unsay(&w, before);
-        }
+        for (w.dp = 1; w.dp <= n; w.dp++)
+            for (w.cp = 1; w.cp <= n; w.cp++)
+                if (n % (w.pp * w.dp * w.cp) == 0) {
+                    w.tp = n / w.pp / w.dp / w.cp;
+                    each_mesh(&w);
+                }
 }
 
 /* ---- tests ---- */
@@ -307,18 +398,19 @@ static bool draw_small(Instance *in, uint64_t seed, uint64_t most)
 
 static void describe(const Instance *in, uint64_t seed)
 {
-    print_message("seed %llu: batch %lld, rounds %lld, hidden %lld, ffn %lld, class %lld, %lld %s devices in %lld nodes, %lld B; %s\n", (unsigned long long)seed,
-                  (long long)in->batch, (long long)in->rounds, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->devices,
+    print_message("seed %llu: kind %d, batch %lld, seq %lld, rounds %lld + %lld, hidden %lld, ffn %lld, class %lld, %lld %s devices in %lld nodes, %lld B; %s\n", (unsigned long long)seed, (int)in->kind,
+                  (long long)in->batch, (long long)in->seq, (long long)in->rounds, (long long)in->more, (long long)in->hidden, (long long)in->ffn, (long long)in->class, (long long)in->devices,
                   in->cuda ? "cuda" : "cpu", (long long)in->nodes, (long long)in->memory, in->given);
 }
 
 /* What the instances and the plans found for them were, counted. */
-typedef struct Coverage { uint64_t plans, fit, pp, dp, tp, micro, gpipe, shard, again, cuts, order, unfit, missed; } Coverage;
+typedef struct Coverage { uint64_t plans, fit, of_kind[KINDS], pp, dp, cp, tp, micro, gpipe, shard, again, cuts, order, unfit; } Coverage;
 
 static void count_plan(Coverage *n, const Plan *p)
 {
     n->pp += p->mesh[AXIS_pp] > 1;
     n->dp += p->mesh[AXIS_dp] > 1;
+    n->cp += p->mesh[AXIS_cp] > 1;
     n->tp += p->mesh[AXIS_tp] > 1;
     n->micro += p->microbatches > 1;
     n->gpipe += strcmp(p->schedule, "gpipe") == 0;
@@ -334,13 +426,13 @@ static void count_plan(Coverage *n, const Plan *p)
 }
 
 /* The same in the way of large spaces: what it finds is no better, and its bound no worse, than the best. */
-static void check_large(Instance *in, uint64_t seed, Coverage *n)
+static void check_large(Instance *in, uint64_t seed, uint64_t *missed)
 {
     SearchLimits limits = search_limits;
     Search found;
     limits.exhaustive = 0;
     if (ask(in, USE_PLAN, in->given, limits, &found) != OK) {
-        n->missed += in->fit > 0;                        /* what fits may be missed there */
+        *missed += in->fit > 0;                         /* what fits may be missed there */
         return;
     }
     if (in->fit == 0 || found.best[0].ns < in->best || found.bound > (double)in->best) {
@@ -356,14 +448,16 @@ static void check_instance(Instance *in, uint64_t seed, Coverage *n)
     n->plans += in->plans;
     n->fit += in->fit;
     n->unfit += in->fit == 0;
+    n->of_kind[in->kind]++;
     if ((s == OK) != (in->fit > 0) || (s == OK && found.best[0].ns != in->best) || (s == OK && !found.proven)) {
         describe(in, seed);
+        if (s == OK)
+            print_message("found: %s\n", pins_text(in->c.l.ir, pins_of(in->c.l.ir, in->c.l.graph, found.best[0].plan)));
         fail_msg("search: %s, %lld ns, %s; %llu of %llu plans fit, the fastest %lld ns", s == OK ? "found" : "refused", s == OK ? (long long)found.best[0].ns : 0,
                  found.proven ? "proven" : found.cut, (unsigned long long)in->fit, (unsigned long long)in->plans, (long long)in->best);
     }
     if (s == OK)
         count_plan(n, found.best[0].plan);
-    check_large(in, seed, n);
 }
 
 /* CHECK_ALL: others, and larger ones. */
@@ -371,7 +465,7 @@ static void is_the_best_of_all(void **unused)
 {
     (void)unused;
     bool all = getenv("CHECK_ALL") != NULL;
-    uint64_t seed = all ? 1000000 : 0, most = all ? 20000 : 100;
+    uint64_t seed = all ? 1000000 : 0, most = all ? 20000 : 150;
     Coverage n = {0};
     Instance in;
     for (int i = 0; i < 300; seed++) {
@@ -381,12 +475,56 @@ static void is_the_best_of_all(void **unused)
         close_case(&in.c);
         i++;
     }
-    print_message("# %llu plans, %llu fit; of the best: pp %llu, dp %llu, tp %llu, micro-batches %llu, gpipe %llu, sharded %llu, recomputed %llu, another order %llu; nothing fits %llu; missed %llu\n",
-                  (unsigned long long)n.plans, (unsigned long long)n.fit, (unsigned long long)n.pp, (unsigned long long)n.dp, (unsigned long long)n.tp,
+    print_message("# %llu plans, %llu fit; of the best: pp %llu, dp %llu, cp %llu, tp %llu, micro-batches %llu, gpipe %llu, sharded %llu, recomputed %llu, another order %llu; nothing fits %llu\n",
+                  (unsigned long long)n.plans, (unsigned long long)n.fit, (unsigned long long)n.pp, (unsigned long long)n.dp, (unsigned long long)n.cp, (unsigned long long)n.tp,
                   (unsigned long long)n.micro, (unsigned long long)n.gpipe, (unsigned long long)n.shard, (unsigned long long)n.again, (unsigned long long)n.order,
-                  (unsigned long long)n.unfit, (unsigned long long)n.missed);
-    assert_true(n.pp && n.dp && n.tp && n.micro && n.gpipe && n.shard && n.again && n.order && n.unfit);
+                  (unsigned long long)n.unfit);
+    assert_true(n.of_kind[PERCEPTRON] > 50 && n.of_kind[ATTENTION] > 50 && n.of_kind[BOTH] > 20);
+    assert_true(n.pp && n.dp && n.cp && n.tp && n.micro && n.gpipe && n.shard && n.again && n.order && n.unfit);
     assert_true(all || n.plans <= 200000);
+}
+
+static void bound_below_optimum_below_heuristic(void **unused)
+{
+    (void)unused;
+    uint64_t missed = 0, fit = 0;
+    Instance in;
+    for (uint64_t seed = 20000, i = 0; i < 150; seed++) {
+        if (!draw_small(&in, seed, 80))
+            continue;
+        check_large(&in, seed, &missed);
+        fit += in.fit > 0;
+        close_case(&in.c);
+        i++;
+    }
+    print_message("# %llu instances of which something fits, %llu of them missed\n", (unsigned long long)fit, (unsigned long long)missed);
+    assert_true(fit > 50 && missed * 20 < fit);
+}
+
+/* Which of equal nodes, or of equal devices of a node, comes first is all the same. */
+static void equal_nodes_may_be_permuted(void **unused)
+{
+    (void)unused;
+    int permuted = 0;
+    for (uint64_t seed = 30000; permuted < 40; seed++) {
+        Instance in;
+        Search one, other;
+        draw_instance(&in, seed);
+        if (in.nodes == 2) {
+            Text t = text_new(in.c.a), u = text_new(in.c.a);
+            for (int64_t i = 0, half = in.devices / 2; i < in.devices; i++) {
+                text_add(&t, "%s%lld", i ? ", " : "", (long long)i);
+                text_add(&u, "%s%lld", i ? ", " : "", (long long)((seed % 2 ? in.devices - 1 - i : i < half ? i + half : i - half)));
+            }
+            Status s = ask(&in, USE_PLAN, arena_printf(in.c.a, "%s devices = [%s]", in.given, t.s), search_limits, &one);
+            assert_int_equal(ask(&in, USE_PLAN, arena_printf(in.c.a, "%s devices = [%s]", in.given, u.s), search_limits, &other), s);
+            if (s == OK) {
+                assert_int_equal(one.best[0].ns, other.best[0].ns);
+                permuted++;
+            }
+        }
+        close_case(&in.c);
+    }
 }
 
 /* A better machine never has a slower best plan: more memory, bandwidth of memory, peak, links. */
@@ -425,8 +563,31 @@ static void more_never_hurts(void **unused)
     }
 }
 
+/* One long sequence, of which a device cannot hold what backward reads: with tp and stages forbidden, cp alone helps. */
+static void a_long_sequence_fits_by_context(void **unused)
+{
+    (void)unused;
+    static const char model[] =
+        "model m {\n dim batch = 2, seq = 4096, vocab = 16, d = 16, heads = 4\n precision { compute = f32 }\n optimizer adamw { lr = 1e-3 }\n"
+        " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n dim width = d / heads\n weight tok[vocab, d]\n x = embed(ids, tok)\n"
+        " repeat 4 as h {\n  n = rmsnorm(x)\n  q = linear(n, [heads, width])\n  k = linear(n, [heads, width])\n  v = linear(n, [heads, width])\n"
+        "  x = x + out: linear(attention(q, k, v, causal = true), d, over = [heads, width])\n }\n minimize cross_entropy(head: linear(x, vocab), labels)\n}\n";
+    static const char machine[] = "device g {\n  backend = cuda\n  memory = 2400 kB\n  reserve = 0 B\n  bandwidth = 1 TB/s\n  peak.f32 = 1 TFLOP/s\n}\n"
+                                  "cluster c { level node = 8 * g { link = 100 GB/s, latency = 1 us } }\n";
+    Instance in = {.kind = ATTENTION};
+    Search found;
+    open_case_on(&in.c, model, machine);
+    assert_int_equal(ask(&in, USE_PLAN, "mesh tp = 1, pp = 1, cp = 1; devices = [0, 1]", search_limits, &found), ERR_REJECT);
+    assert_int_equal(ask(&in, USE_PLAN, "mesh tp = 1, pp = 1", search_limits, &found), OK);
+    assert_true(in.c.plan->mesh[AXIS_cp] > 1);
+    assert_true(in.c.plan->nrule > 0 && in.c.plan->rule[0].kind == RULE_SPLIT && in.c.plan->rule[0].by.axis[0] == AXIS_cp);
+    close_case(&in.c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_best_of_all), cmocka_unit_test(more_never_hurts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_best_of_all), cmocka_unit_test(bound_below_optimum_below_heuristic),
+                                       cmocka_unit_test(equal_nodes_may_be_permuted), cmocka_unit_test(a_long_sequence_fits_by_context),
+                                       cmocka_unit_test(more_never_hurts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
