@@ -11,22 +11,41 @@ enum { NEXT_SHOWN = 3 };
 
 /* ---- the plan ---- */
 
-static void explain_plan(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, Report *r)
+/* What comes next in a search for several plans, and the layouts one decision away.  That search is not the one
+ * that the plan is of: it judges more. */
+static uint32_t all_others(Loaded *l, const Weigher *w, const Plan *plan, const Search *found, const Change *near, uint32_t nnear, Change **out)
+{
+    uint32_t n = 0;
+    Plan *best;
+    Programs programs;
+    Search several;
+    PlanRequest q = load_request(l, USE_PLAN);
+    SearchLimits limits = search_limits;
+    limits.top = 1 + NEXT_SHOWN;
+    *out = NULL;
+    if (found->judged > 0 && planner_search(l->ir, diags_new(l->sources), &q, limits, &best, &programs, &several) == OK)
+        n = runners_up(w, plan, &several, out);
+    for (uint32_t i = 0; i < nnear; i++)
+        PUSH(l->ir, *out, n, near[i]);
+    return n;
+}
+
+static void explain_plan(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, const Search *found, Report *r)
 {
     Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
     Weighed chosen = weigh_plan(w, plan, programs, &sim);
     Rung rung[DECISIONS];
     uint32_t n = ladder(w, plan, rung);
     Scaling s = scaling(w, plan);
-    Change *other;
-    uint32_t nother = neighbours(w, plan, &other);
+    Change *near, *other;
+    uint32_t nnear = neighbours(w, plan, &near), nother = all_others(l, w, plan, found, near, nnear, &other);
     show_plan(r, l->graph, l->cluster, plan, programs, l->profile, &sim);
     show_verdicts(r, &chosen.figures, &s);
     show_ladder(r, rung, n);
     if (s.n > 1)
         show_scaling(r, &s);
-    show_techniques(r, &chosen, other, nother);
-    show_next(r, &chosen, other, nother, NEXT_SHOWN);
+    show_techniques(r, &chosen, near, nnear);
+    show_next(r, &chosen, other, nother, NEXT_SHOWN, found->judged > 0);
     show_times(r, &sim, UINT32_MAX);
     show_busiest(r, l->graph, plan, programs, &sim);
     show_peak(r, &chosen.figures);
@@ -142,7 +161,8 @@ Status explain(Loaded *l, const Args *args)
     const char *path = args->npositional > 1 ? args->positional[1] : NULL;
     if (path)
         TRY(args_refuse(args, OPT_why_not, "with a path: it asks about the whole plan"));
-    TRY(load_plan(l, USE_PLAN, &plan, &programs));
+    Search found;
+    TRY(load_search(l, USE_PLAN, 1, &plan, &programs, &found));
     if (args_value(args, OPT_why_not))
         TRY(load_text(l, "why-not", args_value(args, OPT_why_not), &given));
     PlanRequest request = load_request(l, USE_ESTIMATE);
@@ -153,7 +173,7 @@ Status explain(Loaded *l, const Args *args)
     else if (given)
         why_not(l, &w, plan, &programs, given, args_value(args, OPT_why_not), r);
     else
-        explain_plan(l, &w, plan, &programs, r);
+        explain_plan(l, &w, plan, &programs, &found, r);
     report_leave_out_empty(r);
     report_print(r, stdout, args_value(args, OPT_json) != NULL);
     return OK;

@@ -58,8 +58,9 @@ void show_scaling(Report *, const Scaling *);
 void show_verdicts(Report *, const Figures *, const Scaling *);
 /* Each technique: whether the plan has it, and what it would be without it, or with it. */
 void show_techniques(Report *, const Weighed *plan, const Change *neighbour, uint32_t n);
-/* Other layouts that were judged, the fastest that fit first, at most `most`; there may be none. */
-void show_next(Report *, const Weighed *plan, const Change *other, uint32_t n, uint32_t most);
+/* Other layouts that were judged, the fastest that fit first, at most `most`; there may be none.  searched: some
+ * are the runners-up of a search. */
+void show_next(Report *, const Weighed *plan, const Change *other, uint32_t n, uint32_t most, bool searched);
 /* What two layouts take, part by part; differences sum up to that of the step and of the map. */
 void show_difference(Report *, const Figures *plan, const Figures *other);
 /* Where a rank's memory is fullest, and what lies there. */

@@ -141,10 +141,12 @@ static const Change *next_best(const Weighed *plan, const Change *other, uint32_
     return best;
 }
 
-void show_next(Report *r, const Weighed *plan, const Change *other, uint32_t n, uint32_t most)
+void show_next(Report *r, const Weighed *plan, const Change *other, uint32_t n, uint32_t most, bool searched)
 {
     static const Column columns[] = {{"layout", "next best", SHOW_TEXT}, {"microbatches", "micro-batches", SHOW_COUNT}, {"step_ns", "step", SHOW_NS}, {"more_ns", "more", SHOW_MORE_NS},
                                      {"memory_bytes", "memory", SHOW_BYTES}, {"reason", "because", SHOW_TEXT}};
+    verdict(r, report_lines(r, "compared"), "compared with", "with", searched ? "the next plans of the search, and layouts one decision away"
+            : "layouts one decision away: the rules leave nothing open, so nothing was searched");
     Table *t = report_table(r, "next", columns, 6);
     bool *shown = NEWN(r->arena, bool, n + 1);
     for (uint32_t i = 0; i < most; i++) {

@@ -3,6 +3,7 @@
 /* Changes: layouts that are one decision away from another one, the cheapest first: what
  * would make it fit, and what a technique that it does not use would bring. */
 #include "planner/pins.h"
+#include "planner/search.h"
 #include "planner/weigh.h"
 
 typedef struct Change {
@@ -18,6 +19,9 @@ typedef struct Change {
 uint32_t changes_of(const Weigher *, const Plan *, Change **out);
 /* One of each kind, weighed. */
 uint32_t neighbours(const Weigher *, const Plan *, Change **out);
+
+/* The plans that a search found beside this one, weighed; each says in which rules it differs (runners.c). */
+uint32_t runners_up(const Weigher *, const Plan *, const Search *, Change **out);
 
 /* A layout with other rules in place of the plan's own: those of the kinds that are given
  * are dropped, and what followed from a mesh that changes.  *assumed: what was added, "" for nothing. */

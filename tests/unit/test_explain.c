@@ -217,6 +217,31 @@ static void neighbours_are_other_layouts(void **unused)
     close_case(&j.c);
 }
 
+/* ---- runners-up ---- */
+
+/* The other plans of a search, in its order, with its times. */
+static void runners_up_are_those_found(void **unused)
+{
+    (void)unused;
+    Judge j;
+    Change *c;
+    SearchLimits limits = search_limits;
+    limits.top = 4;
+    open_judge(&j);
+    assert_int_equal(search_rules(&j.c, limits, "bucket = 25 MB"), OK);
+    const Search found = j.c.found;
+    assert_int_equal(found.nbest, 4);
+    assert_int_equal(runners_up(&j.w, found.best[0].plan, &found, &c), 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(c[i].weighed.figures.ns, found.best[i + 1].ns);
+        assert_int_equal(figures_excess(&c[i].weighed.figures), -found.best[i + 1].spare);
+        assert_true(*c[i].text);
+    }
+    assert_int_equal(runners_up(&j.w, found.best[1].plan, &found, &c), 3);
+    assert_int_equal(c[0].weighed.figures.ns, found.best[0].ns);
+    close_case(&j.c);
+}
+
 /* ---- rules in place of the plan's ---- */
 
 /* NULL: they are no rules of the language for this model. */
@@ -372,7 +397,7 @@ int main(void)
         cmocka_unit_test(rungs_are_the_decisions),
         cmocka_unit_test(scaling_is_of_estimates),
         cmocka_unit_test(the_peak_is_the_live_peak),
-        cmocka_unit_test(neighbours_are_other_layouts),
+        cmocka_unit_test(neighbours_are_other_layouts), cmocka_unit_test(runners_up_are_those_found),
         cmocka_unit_test(given_rules_replace_the_plans),
         cmocka_unit_test(changed_layouts_are_legal),
         cmocka_unit_test(every_rule_may_be_asked_about),
