@@ -82,7 +82,10 @@ bool path_matches(const Path *pattern, const char *path)
 
 int64_t path_round(const Path *pattern, const char *path)
 {
-    const char *rest = match(pattern, path);
+    Path repeat = *pattern;
+    if (repeat.nstep > 0 && !repeat.step[repeat.nstep - 1].name)
+        repeat.nstep--;
+    const char *rest = match(pattern, path) ? match(&repeat, path) : NULL;
     return rest ? take_index(&rest) : -1;
 }
 

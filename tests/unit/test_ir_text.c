@@ -474,6 +474,7 @@ static void paths_match_at_or_under(void **state)
     assert_false(path_matches(&every, "x.h[3].attn"));
     assert_true(path_matches(&some, "h[1].ln1"));
     assert_true(path_matches(&some, "h[3]"));
+    assert_int_equal(path_round(&some, "h[3].ln1"), 3);  /* rounds that are named are rounds all the same */
     assert_false(path_matches(&some, "h[4].ln1"));
     assert_false(path_matches(&some, "h"));
     assert_true(path_matches(&one, "h[2].mlp.up"));
