@@ -77,13 +77,20 @@ static Status find_includes(Loaded *l, const Args *args)
 /* ---- overrides ---- */
 
 /* An override written on the command line; its value is a source of its own. */
-static Status add_define(Loaded *l, const char *source, const char *text, uint32_t name)
+static Status make_define(Loaded *l, const char *source, const char *text, uint32_t name, Define *out)
 {
     Source *s = sources_add(l->sources, source, text, strlen(text));
     if (!s)
         return ERR_REJECT;
     s->excerpt = false;
-    Define d = {.name = arena_strndup(l->input, text, name), .value = text + name + 1, .at = {s->start + name + 1, s->start + s->bytes}};
+    *out = (Define){.name = arena_strndup(l->input, text, name), .value = text + name + 1, .at = {s->start + name + 1, s->start + s->bytes}};
+    return OK;
+}
+
+static Status add_define(Loaded *l, const char *source, const char *text, uint32_t name)
+{
+    Define d;
+    TRY(make_define(l, source, text, name, &d));
     PUSH(l->input, l->define, l->ndefine, d);
     return OK;
 }
@@ -344,14 +351,75 @@ PlanRequest load_request(Loaded *l, PlanUse use)
                          .model_text = inline_model(l->ir, l->ds, &l->model_units, l->graph->name)};
 }
 
+/* The model with another extent of a dim; NULL: it cannot have that. */
+static Graph *with_extent(Loaded *l, const char *dim, int64_t extent)
+{
+    Graph *g;
+    Define *define = NEWN(l->input, Define, l->ndefine + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->ndefine; i++)
+        if (strcmp(l->define[i].name, dim) != 0)
+            define[n++] = l->define[i];
+    const char *text = arena_printf(l->input, "%s=%lld", dim, (long long)extent);
+    Diags *said = diags_new(l->sources);
+    if (make_define(l, "<command line>", text, (uint32_t)strlen(dim), &define[n++]) != OK || elaborate_model(said, &l->model_units, l->graph->name, define, n, l->ir, &g) != OK || said->errors > 0 || !define[n - 1].used)
+        return NULL;
+    graph_complete(g);
+    if (has_value(g->loss))
+        graph_differentiate(g);
+    return g;
+}
+
+enum { HALVINGS = 5 };
+
+/* A dim halved until the model fits. */
+static void halve(Loaded *l, const PlanRequest *q, const char *dim, int64_t extent, Diag *error)
+{
+    for (int i = 0; i < HALVINGS && extent % 2 == 0; i++) {
+        extent /= 2;
+        PlanRequest smaller = *q;
+        smaller.graph = with_extent(l, dim, extent);
+        if (!smaller.graph)
+            return;
+        Weigher w = {l->ir, l->sources, &smaller};
+        Weighed x = weigh(&w, q->rules, q->use);
+        if (!weighed_fits(&x))
+            continue;
+        diag_note(l->ds, error, NOWHERE, "with -D %s=%lld it fits: %s", dim, (long long)extent, fit_text(l->ir, &x.figures));
+        return;
+    }
+}
+
+/* A shorter sequence or a smaller batch, where states alone, shared out over all devices, are not too big. */
+static void add_smaller(Loaded *l, const PlanRequest *q, const Plan *plan, const Program *fullest, Diag *error)
+{
+    const Graph *g = q->graph;
+    const char *positions = pins_positions(g);
+    int64_t states = 0;
+    for (uint32_t i = 0; i < fullest->nbuffer; i++)
+        states += fullest->buffer[i].cls <= CLASS_moments ? fullest->buffer[i].bytes * fullest->buffer[i].slots : 0;
+    if (states / plan->ndevices * plan->mesh[AXIS_pp] * plan->mesh[AXIS_tp] > fullest->memory - fullest->reserve)
+        return;
+    for (uint32_t i = 0; positions && i < g->ndim; i++)
+        if (strcmp(g->dim[i].name, positions) == 0)
+            halve(l, q, positions, g->dim[i].extent, error);
+    const char *why;
+    if (!same_dim(g->batch, NO_DIM) && has_op(graph_batch_obstacle(l->ir, g, &why)))   /* else micro-batches are small already */
+        halve(l, q, dim_of(g, g->batch)->name, graph_samples(g), error);
+}
+
 /* Where a plan does not fit, what would make it. */
-static void add_relaxations(Loaded *l, const PlanRequest *q, const Plan *plan, const Program *fullest)
+static void add_relaxations(Loaded *l, const PlanRequest *q, const Plan *plan, const Program *fullest, bool searched)
 {
     Weigher w = {l->ir, l->sources, q};
     Diag *d = l->ds->first;
     while (d->severity != SEV_ERROR)
         d = d->next;
-    relax(&w, plan, program_map_bytes(fullest) + fullest->reserve, l->ds, d);
+    Diag *help = relax_take_help(d);                     /* it is said last */
+    relax(&w, plan, program_map_bytes(fullest) + fullest->reserve, searched, l->ds, d);
+    if (searched)
+        add_smaller(l, q, plan, fullest, d);
+    relax_put_last(d, help);
 }
 
 static Status no_cluster(void)
@@ -373,7 +441,7 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
     limits.top = top;
     Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
     if (s != OK && *plan && use != USE_RUN && l->profile)
-        add_relaxations(l, &request, *plan, programs->rank[programs->fullest]);
+        add_relaxations(l, &request, *plan, programs->rank[programs->fullest], found->judged > 0);
     flush(l);
     return s;
 }

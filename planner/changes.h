@@ -37,7 +37,11 @@ int64_t  change_needs(const Change *);
 const char *fit_text(Arena *, const Figures *);
 
 /* Notes at an error that says that a plan, which needs so many bytes, does not fit: which of the user's
- * rules stands in the way, and which changes make it fit. */
-void relax(const Weigher *, const Plan *, int64_t needed, Diags *, Diag *error);
+ * rules stands in the way, and which changes make it fit.  searched: the plan is what needs the least of a whole
+ * search, so any rule is dropped, and devices are added. */
+void  relax(const Weigher *, const Plan *, int64_t needed, bool searched, Diags *, Diag *error);
+/* The help of an error, taken away and put back when all notes are there; NULL: it has none. */
+Diag *relax_take_help(Diag *error);
+void  relax_put_last(Diag *error, Diag *help);
 
 #endif

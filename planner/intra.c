@@ -278,11 +278,16 @@ static void open_tables(Solver *s)
 /* What the layout cuts before any choice. */
 static void read_fixed(Solver *s)
 {
+    for (int d = 0; d < MAX_GRID; d++)
+        s->fixed_dim[d] = NO_DIM;
     s->fixed = arena_alloc(s->arena, sizeof *s->fixed * (s->g->nop + 1));
     for (uint32_t o = 0; o < s->g->nop; o++)
         if (s->g->op[o].phase == PHASE_FORWARD) {
             memcpy(s->fixed[o], s->l->cut[o], sizeof *s->fixed);
             s->fixed_axes |= step_fixed(s, (OpId){o});
+            for (uint32_t d = 0; d < s->l->grid.n; d++)
+                if (s->fixed[o][d] && same_dim(s->fixed_dim[d], NO_DIM))
+                    s->fixed_dim[d] = s->g->op[o].factor[__builtin_ctz(s->fixed[o][d])].dim;
         }
 }
 

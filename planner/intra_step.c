@@ -167,12 +167,39 @@ static bool nth_along(const Solver *s, ValueId v, GridSet set, uint32_t n, Place
     return false;
 }
 
+/* Where an op cuts axes that are not chosen here, the gradient of its result is split as the result is. */
+static Placement along_fixed(const Solver *s, ValueId v)
+{
+    Placement p = placement_whole();
+    OpId maker = value_of(s->g, v)->maker;
+    for (uint32_t d = 0; d < s->l->grid.n; d++)
+        for (int x = 0; x < value_of(s->g, v)->rank; x++)
+            if (same_dim(value_of(s->g, v)->axis[x], s->fixed_dim[d]) && (!has_op(maker) || s->fixed[maker.i][d]))
+                p.on[d] = (int8_t)x;
+    return p;
+}
+
+/* The n-th placement along axes that are not chosen here: of what they cut, as it is cut; else whole, and, of what is
+ * made, summands; of what is given, split too. */
+static bool nth_fixed(const Solver *s, ValueId v, uint32_t n, Placement *p)
+{
+    OpId maker = value_of(s->g, v)->maker;
+    Placement cut = along_fixed(s, v);
+    bool splits = !placement_equal(&s->l->grid, cut, placement_whole());
+    if (has_op(maker) && splits) {
+        *p = cut;
+        return n == 0;
+    }
+    *p = n == 0 ? placement_whole() : has_op(maker) ? on_axes(s->fixed_axes, PLACE_PARTIAL) : cut;
+    return n == 0 || (n == 1 && s->fixed_axes && (has_op(maker) || splits));
+}
+
 /* The n-th placement a gradient of the value may have. */
 static bool nth_placement(const Solver *s, ValueId v, uint32_t n, Placement *p)
 {
     GridSet chosen = (GridSet)(((1u << s->l->grid.n) - 1) & ~s->fixed_axes);
-    Placement fixed = placement_whole();
-    for (uint32_t b = 0; nth_along(s, v, s->fixed_axes, b, &fixed); b++, fixed = placement_whole()) {
+    Placement fixed;
+    for (uint32_t b = 0; nth_fixed(s, v, b, &fixed); b++) {
         *p = fixed;
         for (uint32_t f = 0; nth_along(s, v, chosen, f, p); f++, *p = fixed)
             if (n-- == 0)

@@ -56,6 +56,7 @@ typedef struct Solver {
     Intra       *out;
     uint16_t   (*fixed)[MAX_GRID];                   /* per op: its cuts along axes of the grid that are not chosen here */
     GridSet      fixed_axes;                         /* all of those axes */
+    DimId        fixed_dim[MAX_GRID];                /* per axis of the grid: what it cuts in the first op that it does; NO_DIM */
     Placement    code[MOST_CODES]; uint32_t ncode;
     Needs        needs[MOST_NEEDS]; uint32_t nneeds;
     Slot        *slot; uint32_t nslot;

@@ -259,6 +259,16 @@ static void add_micro(Walk *w, const Mesh *m)
     }
 }
 
+/* No mesh was worth a look: dp does not divide the batch, or there are more stages than pieces. */
+static Status none_suits(Diags *ds, const PlanRequest *q, const Decisions *d)
+{
+    if (!same_dim(q->graph->batch, NO_DIM))
+        TRY(batch_check(ds, q, d));
+    Diag *e = diag_error(ds, NOWHERE, "no sizes of the mesh axes that the rules allow suit model '%s' on %u devices", q->graph->name, d->ndevices);
+    diag_help(ds, e, "leave more of the mesh open, or name fewer devices, for instance 'devices = [0]'");
+    return ERR_REJECT;
+}
+
 Status space_read(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, uint32_t most_stages, Space *out)
 {
     Diags *said = diags_new(ds->sources);
@@ -272,6 +282,8 @@ Status space_read(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d,
         return OK;
     if (out->nmesh > 0)
         return batch_none_divides(ds, q, out->mesh[0].d);
+    if (said->errors == 0)
+        return none_suits(ds, q, d);
     *ds = *said;
     return ERR_REJECT;
 }

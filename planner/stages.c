@@ -285,6 +285,8 @@ Staging staging_open(Arena *a, UnitTable *t, const Config *c, uint32_t option)
     g.unit = NEWN(a, Unit *, g.stages + 1);
     for (uint32_t s = 0; s < g.stages; s++)
         g.unit[s] = s > 0 && t->q->cluster->ndevice == 1 ? g.unit[0] : units_find(t, c, s);
+    for (uint32_t s = 1; s < g.stages && g.unit[0]->solved; s++)     /* of other kinds of devices */
+        units_solve(t, g.unit[s], c, s);
     if (g.unit[0]->noption > 0)
         read_rates(&g);
     return g;
@@ -416,6 +418,14 @@ static bool pack_best(const Staging *g, bool fits, Candidate *out)
     return pack(g, high, fits, out, &limited);
 }
 
+static bool has_options(const Staging *g)
+{
+    for (uint32_t s = 0; s < g->stages; s++)
+        if (g->unit[s]->noption == 0)
+            return false;
+    return true;
+}
+
 static Candidate uncut(Arena *a, const Staging *g)
 {
     return (Candidate){.config = g->config, .option = g->option, .begin = NEWN(a, uint32_t, g->stages + 1), .again = NEWN(a, uint32_t, g->stages + 1)};
@@ -430,7 +440,7 @@ bool staging_leanest(Arena *a, const Staging *g, Candidate *out)
     double low = -1e15, high = 1e15;                     /* bytes more of each stage: with so many all fits, does not */
     bool limited;
     *out = uncut(a, g);
-    if (!g->t->given_begin && g->stages > g->t->pieces.n)
+    if (!has_options(g) || (!g->t->given_begin && g->stages > g->t->pieces.n))
         return false;
     while (!g->t->given_begin && high - low > CLOSE) {
         lean.more_bytes = (low + high) / 2;
@@ -451,6 +461,8 @@ bool staging_leanest(Arena *a, const Staging *g, Candidate *out)
 bool staging_best(Arena *a, const Staging *g, Candidate *out)
 {
     *out = uncut(a, g);
+    if (!has_options(g))
+        return false;
     if (!g->t->given_begin && (g->stages > g->t->pieces.n || (!pack_best(g, true, out) && !pack_best(g, false, out))))
         return false;
     if (g->t->given_begin)
@@ -512,6 +524,8 @@ static void every_cut(Every *e, uint32_t stage, uint32_t first)
 
 uint64_t staging_each(const Staging *g, uint64_t most, EachCandidate each, void *ctx)
 {
+    if (!has_options(g))
+        return 0;
     uint32_t begin[MAX_STAGES + 1] = {0}, again[MAX_STAGES + 1] = {0};
     Every e = {.g = g, .c = {.config = g->config, .option = g->option, .begin = begin, .again = again}, .most = most, .each = each, .ctx = ctx};
     if (g->t->given_begin) {
