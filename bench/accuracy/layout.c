@@ -70,24 +70,27 @@ static void cut_before(Text *t, int64_t layer)
 }
 
 /* nanotron goes through the layers and the head, whose costs are products of matrices, and begins the next stage
- * after the block with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
+ * after the layer with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
  * and get_block_compute_costs of its Llama).  A sum that just reaches it passes too: the rows' vocabulary of the
- * model of 1B, the only one where that happens, is rounded up, and its memory is that of a layer less. */
+ * model of 1B, the only one where that happens, is rounded up, and its memory is that of a layer less.  Head and loss are
+ * on the last stage, whatever the sum: runs with 16 stages take no more than three layers do, on one node as on many, so none of
+ * them has two and the head, nor sends logits. */
 static void cut_by_cost(Text *t, const Row *r)
 {
     double layer = 4.0 * (double)r->hidden * (double)r->hidden + 3.0 * (double)r->ffn * (double)r->hidden;
-    double head = (double)r->vocab * (double)r->hidden, all = layer * (double)r->layers + head, sum = 0;
+    double all = layer * (double)r->layers + (double)r->vocab * (double)r->hidden;
     int64_t stage = 0;
-    for (int64_t i = 0; i <= r->layers; i++) {
-        sum += i < r->layers ? layer : head;
-        if (sum * (double)r->pp < all * (double)(stage + 1) || stage + 1 >= r->pp)
+    for (int64_t i = 1; i <= r->layers; i++) {
+        if (layer * (double)i * (double)r->pp < all * (double)(stage + 1))
             continue;
         stage++;
-        if (i + 1 < r->layers)
-            cut_before(t, i + 1);
+        if (i < r->layers)
+            cut_before(t, i);
         else
-            text_add(t, "; stage before %s", i < r->layers ? "norm" : "wide");
+            text_add(t, "; stage before norm");
     }
+    if (stage + 1 < r->pp)
+        text_add(t, "; stage before %s", is_tied(r) ? "logits" : "head");
 }
 
 /* Where layers do not divide, the two ends count as a layer each: the embedding and the head. */
