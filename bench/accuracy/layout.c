@@ -117,6 +117,18 @@ static void add_splits(Text *t, const Row *r)
         text_add(t, "; pad vocab to %lld", (long long)quantum);
 }
 
+static bool is_sharded(const Row *r)
+{
+    return r->dp > 1 && strchr(r->zero, '1');
+}
+
+static int64_t bucket_of(const Row *r)
+{
+    const Runtime *by = r->runtime;
+    int64_t least = is_sharded(r) ? by->bucket_sharded_mb : by->bucket_mb, grown = r->dp * by->bucket_each_mb;
+    return grown > least ? grown : least;
+}
+
 static const char *rules_of(Arena *a, const Row *r)
 {
     Text t = text_new(a);
@@ -136,10 +148,10 @@ static const char *rules_of(Arena *a, const Row *r)
         text_add(&t, "; recompute layer full");
     if (strcmp(r->recompute, "selective") == 0)
         text_add(&t, "; recompute layer.attn.inner full");
-    if (r->dp > 1 && strchr(r->zero, '1'))
+    if (is_sharded(r))
         text_add(&t, "; shard optimizer by dp");
     if (r->gpus > 1)
-        text_add(&t, "; bucket = %lld MB", (long long)r->runtime->bucket_mb);
+        text_add(&t, "; bucket = %lld MB", (long long)bucket_of(r));
     text_add(&t, "; microbatches = %lld", (long long)(r->batch / r->dp / r->micro));
     return t.s;
 }
