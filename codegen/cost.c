@@ -331,7 +331,7 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
     if (c.cls == COST_link) {
         c.link = link_seconds(p, groups, in);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */
-        c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message : 0;
+        c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message + profile_stall(cm->profile, cm->plan->ndevices) : 0;
     } else {
         const Profile *by = cm->profile;
         double sum = separate_sum(cm, d, p, in);

@@ -13,12 +13,13 @@
 /* How a group of ranks lies in the levels of the machine. */
 typedef struct Pattern {
     uint32_t ranks;
-    double   latency;                 /* seconds of one round of a ring through all of them */
-    double   tree_latency;            /* seconds from the leaves of a tree of them to its root */
+    double   latency, far_latency;    /* seconds of one round of a ring through all of them: its hops of the innermost level, and the others */
+    double   tree_latency, far_tree_latency;         /* likewise from the leaves of a tree of them to its root */
     double   bandwidth;               /* bytes/s that a ring through all of them carries */
     double   near, far;               /* all to all: parts of a rank's bytes for ranks of its own innermost unit, and for others */
     double   near_bandwidth, far_bandwidth;          /* bytes/s a device has for each */
     double   hop;                     /* seconds to the farthest member */
+    bool     crosses;                 /* that is on another unit of the innermost level */
     bool     cuda;
 } Pattern;
 

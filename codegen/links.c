@@ -3,8 +3,9 @@
  * NCCL builds rings that go through all ranks of a node before they leave it, as many
  * of them as a node has adapters that its ranks may use, and pipelines them.  So what bounds a ring
  * is the slowest level it crosses, where each rank of a unit (a node, a pod) brings the link of
- * its own device: one rank a node has one adapter, eight have eight.  Per step of n - 1,
- * one hop; the hops that leave a unit cost that level's latency (src/graph/tuning.cc of NVIDIA/nccl). */
+ * its own device: one rank a node has one adapter, eight have eight.  A piece makes n - 1 of the ring's n hops; those that
+ * leave a unit cost that level's latency.  NCCL's own model (src/graph/tuning.cc of NVIDIA/nccl) counts one such hop less than a ring
+ * has; but the piece that comes last misses a cheap hop, where there is one. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,17 +14,17 @@
 #include "codegen/cost.h"
 
 /* How data moves under a collective's steps, and what a machine with CUDA has
- * to choose from; it takes the fastest.  `hop` is in hops of the level's latency, which bundled
+ * to choose from; it takes the fastest.  `hop` and `far` are in hops of the latency of the innermost level and of the others, which bundled
  * clusters give for LL128.  Sources: the tables of src/graph/tuning.cc of NVIDIA/nccl for Hopper:
- * base latencies 6.6, 14 and 8.4 us; hops of a ring over NVLink 0.6, 1.9 and 3.4 us; LL has half of the
- * bandwidth at best, and LL128 120 of 128 bytes. */
-typedef struct Protocol { double base, hop, bandwidth; } Protocol;   /* seconds; hops; part of the ring's */
+ * base latencies 6.6, 14 and 8.4 us; hops of a ring over NVLink 0.6, 1.9 and 3.4 us, of a tree over a network 5, 8.5 and 14 us; LL has
+ * half of the bandwidth at best, and LL128 120 of 128 bytes. */
+typedef struct Protocol { double base, hop, far, bandwidth; } Protocol;          /* seconds; hops; hops; part of the ring's */
 static const Protocol protocols[] = {
-    {6.6e-6, 0.32, 0.5},              /* LL */
-    {14e-6, 1, 0.92},                 /* LL128 */
-    {8.4e-6, 1.8, 1},                 /* Simple */
+    {6.6e-6, 0.32, 1, 0.5},        /* LL */
+    {14e-6, 1, 1, 0.92},              /* LL128 */
+    {8.4e-6, 1.8, 1, 1},           /* Simple */
 };
-static const Protocol plain = {0, 1, 1};             /* without NCCL: the level's own figures */
+static const Protocol plain = {0, 1, 1, 1};          /* without NCCL: the level's own figures */
 
 /* A tree of nodes halves what each link carries of an all_reduce and loses 8 % of it (same source). */
 static const double TREE_BANDWIDTH = 0.92;
@@ -101,11 +102,19 @@ static double detour(Topology t, uint32_t n)
     return links > 1 ? links : 1;
 }
 
-/* A ring meets the borders of a unit's devices first, then those of the units. */
+/* Hops of a level and what they cost, added to a pattern. */
+static void add_hops(Pattern *p, uint32_t level, double hops, double tree, double latency)
+{
+    *(level == 0 ? &p->latency : &p->far_latency) += hops * latency;
+    *(level == 0 ? &p->tree_latency : &p->far_tree_latency) += tree * latency;
+}
+
+/* A ring meets the borders of a unit's devices first, then those of the units; its last hop, on the outermost
+ * level, closes it, and the one that is missed is of the first level. */
 static Pattern pattern_of(const Links *ln, const uint32_t *device, uint32_t n)
 {
     const Cluster *cl = ln->cl;
-    uint32_t below = n, least = 1, near = n;
+    uint32_t below = n, least = 1, near = n, first = 0, last = 0;
     Pattern p = {.ranks = n, .cuda = cl->device[cl->kind[device[0]]].backend == BACKEND_CUDA};
     for (uint32_t l = 0; l < cl->nlevel && below > 1; l++) {
         const Level *level = &cl->level[l];
@@ -113,16 +122,22 @@ static Pattern pattern_of(const Links *ln, const uint32_t *device, uint32_t n)
         double link = level->link * level->efficiency, carries = (double)brings * link;
         if (units == below)
             continue;
-        p.latency += (double)(below - units) * level->latency;
-        p.tree_latency += (p.bandwidth == 0 ? each - 1 : halvings(each)) * level->latency;
+        add_hops(&p, l, below - units, l == 0 ? each - 1 : halvings(each), level->latency);
         if (p.bandwidth == 0) {
+            first = l;
             near = units > 1 ? least : n;
             p.near_bandwidth = link / detour(level->topology, each);
         }
+        last = l;
         p.bandwidth = p.bandwidth == 0 || carries < p.bandwidth ? carries : p.bandwidth;
         p.far_bandwidth = link / detour(level->topology, each);
         p.hop = level->latency > p.hop ? level->latency : p.hop;
+        p.crosses |= l > 0;
         below = units;
+    }
+    if (first != last) {
+        add_hops(&p, last, 1, 0, cl->level[last].latency);
+        add_hops(&p, first, -1, 0, cl->level[first].latency);
     }
     p.near = (double)(near - 1) / (double)n;
     p.far = (double)(n - near) / (double)n;
@@ -131,7 +146,7 @@ static Pattern pattern_of(const Links *ln, const uint32_t *device, uint32_t n)
 
 static bool same_pattern(const Pattern *a, const Pattern *b)
 {
-    return a->ranks == b->ranks && a->latency == b->latency && a->bandwidth == b->bandwidth && a->near == b->near &&
+    return a->ranks == b->ranks && a->latency == b->latency && a->far_latency == b->far_latency && a->bandwidth == b->bandwidth && a->near == b->near &&
            a->near_bandwidth == b->near_bandwidth && a->far_bandwidth == b->far_bandwidth && a->cuda == b->cuda;
 }
 
@@ -212,24 +227,29 @@ static double ring_bytes(const Pattern *p, OpKind op, double bytes)
 
 static double ring_seconds(const Pattern *p, const Protocol *by, OpKind op, double bytes)
 {
-    return by->base + rounds(op) * p->latency * by->hop + ring_bytes(p, op, bytes) / (p->bandwidth * by->bandwidth);
+    return by->base + rounds(op) * (p->latency * by->hop + p->far_latency * by->far) + ring_bytes(p, op, bytes) / (p->bandwidth * by->bandwidth);
 }
 
 static double tree_seconds(const Pattern *p, const Protocol *by, double bytes)
 {
-    return by->base + 2 * p->tree_latency * by->hop + 2 * bytes / (p->bandwidth * TREE_BANDWIDTH * by->bandwidth);
+    return by->base + 2 * (p->tree_latency * by->hop + p->far_tree_latency * by->far) + 2 * bytes / (p->bandwidth * TREE_BANDWIDTH * by->bandwidth);
+}
+
+static double hop_seconds(const Pattern *p, const Protocol *by)
+{
+    return p->hop * (p->crosses ? by->far : by->hop);
 }
 
 static double exchange_seconds(const Pattern *p, const Protocol *by, double bytes)
 {
     double near = p->near * bytes / p->near_bandwidth, far = p->far > 0 ? p->far * bytes / p->far_bandwidth : 0;
-    double peers = (double)(p->ranks - 1), wait = p->cuda ? p->hop * by->hop + peers * PEER : peers * p->hop;
+    double peers = (double)(p->ranks - 1), wait = p->cuda ? hop_seconds(p, by) + peers * PEER : peers * p->hop;
     return by->base + wait + (near > far ? near : far) / by->bandwidth;
 }
 
 static double message_seconds(const Pattern *p, const Protocol *by, double bytes)
 {
-    return by->base + p->hop * by->hop + bytes / (p->far_bandwidth * by->bandwidth);
+    return by->base + hop_seconds(p, by) + bytes / (p->far_bandwidth * by->bandwidth);
 }
 
 static double by_protocol(const Pattern *p, const Protocol *by, OpKind op, double bytes)

@@ -15,7 +15,8 @@ static uint32_t queue_of(const Making *m, const Instr *in)
 {
     static const OverlapKind kind[STREAMS] = {[STREAM_collective] = OVERLAP_collective, [STREAM_gradient] = OVERLAP_gradient,
                                               [STREAM_send] = OVERLAP_send, [STREAM_recv] = OVERLAP_recv};
-    bool own = in->stream != STREAM_compute && m->streams && m->profile->overlap[kind[in->stream]];
+    bool scatters = in->stream == STREAM_gradient && in->op == OP_reduce_scatter;
+    bool own = in->stream != STREAM_compute && m->streams && m->profile->overlap[scatters ? OVERLAP_scatter : kind[in->stream]];
     return own ? in->stream : 0;
 }
 

@@ -57,24 +57,54 @@ static bool is_issued(const Sim *s, const Instr *in)
     return in->when == WHEN_ALWAYS && !(op_info[in->op].flags & OPF_VIEW) && (in->op != OP_transpose || s->profile->packs);
 }
 
-/* The host goes ahead of the device, which waits for it where a procedure's instructions together take
- * less than issuing them: each then takes its part of that more. */
+/* Seconds the host takes to issue an instruction. */
+static double issue_seconds(const Sim *s, const Program *p, const Instr *in)
+{
+    bool meets = s->stages > 1 && in->stream == STREAM_collective;
+    return s->profile->issue + (meets ? s->profile->issue_rank * (double)p->group[in->group].n : 0);
+}
+
+/* What a host issues without waiting: seconds of it, of the device meanwhile, and how many instructions. */
+typedef struct Ahead { double host; int64_t busy; uint32_t issued; } Ahead;
+
+static void count_ahead(const Sim *s, const Program *p, const Proc *proc, const Cost *cost, Ahead *a)
+{
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        if (is_issued(s, &p->instr[i])) {
+            a->host += issue_seconds(s, p, &p->instr[i]);
+            a->busy += cost[i].ns;
+            a->issued++;
+        }
+}
+
+/* Each instruction takes its part of what the device waits for the host. */
+static void add_lack(const Sim *s, const Program *p, const Proc *proc, const Ahead *a, Cost *cost)
+{
+    int64_t lack = (int64_t)(a->host * 1e9) - a->busy, more = a->issued ? lack / a->issued : 0;
+    for (uint32_t i = proc->first; i < proc->end && more > 0; i++)
+        if (is_issued(s, &p->instr[i])) {
+            cost[i].ns += more;
+            cost[i].launch += (double)more * 1e-9;
+            cost[i].bound = cost[i].launch > cost[i].link + cost[i].compute + cost[i].memory ? BOUND_LAUNCH : cost[i].bound;
+        }
+}
+
+static bool is_micro(const Proc *p)
+{
+    return p->kind == PROC_forward || p->kind == PROC_backward;
+}
+
+/* The host goes ahead of the device, which waits for it where the instructions of a procedure together take less than
+ * issuing them; from forward it goes on to backward, where it need not wait for another stage. */
 static void add_host(const Sim *s, const Program *p, Cost *cost)
 {
-    for (uint32_t k = 0; k < p->nproc && s->profile->issue > 0; k++) {
-        int64_t busy = 0, issued = 0;
-        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
-            busy += is_issued(s, &p->instr[i]) ? cost[i].ns : 0;
-            issued += is_issued(s, &p->instr[i]);
-        }
-        int64_t lack = (int64_t)((double)issued * s->profile->issue * 1e9) - busy, more = issued ? lack / issued : 0;
-        for (uint32_t i = p->proc[k].first; i < p->proc[k].end && more > 0; i++)
-            if (is_issued(s, &p->instr[i])) {
-                cost[i].ns += more;
-                cost[i].launch += (double)more * 1e-9;
-                cost[i].bound = cost[i].launch > cost[i].link + cost[i].compute + cost[i].memory ? BOUND_LAUNCH : cost[i].bound;
-            }
-    }
+    Ahead *ahead = NEWN(s->arena, Ahead, p->nproc + 1);
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t j = 0; j < p->nproc; j++)
+            if (j == k || (s->stages == 1 && is_micro(&p->proc[k]) && is_micro(&p->proc[j])))
+                count_ahead(s, p, &p->proc[j], cost, &ahead[k]);
+    for (uint32_t k = 0; k < p->nproc && (s->profile->issue > 0 || s->profile->issue_rank > 0); k++)
+        add_lack(s, p, &p->proc[k], &ahead[k], cost);
 }
 
 static Cost *stage_costs(Sim *s, uint32_t stage)
@@ -293,8 +323,7 @@ Simulation simulate(Arena *a, const Cluster *cl, const Plan *plan, const Profile
 {
     Sim s = {.arena = a, .cl = cl, .plan = plan, .profile = profile, .rank = called(a, plan, rank), .stages = (uint32_t)plan->mesh[AXIS_pp]};
     Simulation out = {.nstage = s.stages, .stage = NEWN(a, StageTimes, s.stages)};
-    double stall = plan->ndevices > profile->stall_above ? profile->stall * (double)plan->microbatches : 0;
-    int64_t extra = (int64_t)((profile->step + stall) * 1e9 + 0.5);
+    int64_t extra = (int64_t)((profile->step + profile_stall(profile, plan->ndevices)) * 1e9 + 0.5);
     s.ranks = plan->ndevices / s.stages;
     s.cost = cost_model(a, cl, plan, profile);
     s.events = (Events){.arena = a, .lane = NEWN(a, Lane, s.stages), .nlane = s.stages, .slow_compute = profile->slow_compute,

@@ -37,13 +37,13 @@ static void read_keep(Maker *m, const Node *pair)
     p->keep[i] = k;
 }
 
-enum { OTHER_KEYS = 18 };
+enum { OTHER_KEYS = 19 };
 
 static void read_profile(Maker *m, const Node *settings)
 {
     Profile *p = m->p;
     double reserve = 0;
-    int overlap[OVERLAPS] = {0}, packs = true, fuses_sums = true, holds = false, converts = false;
+    int overlap[OVERLAPS] = {[OVERLAP_scatter] = -1}, packs = true, fuses_sums = true, holds = false, converts = false;
     Key key[OTHER_KEYS + OVERLAPS] = {
         {.name = "slowdown.compute", .type = KEY_REAL, .out = &p->slow_compute, .lo = 1, .hi = 100},
         {.name = "slowdown.link", .type = KEY_REAL, .out = &p->slow_link, .lo = 1, .hi = 100},
@@ -52,6 +52,7 @@ static void read_profile(Maker *m, const Node *settings)
         {.name = "slowdown.memory", .type = KEY_REAL, .out = &p->slow_memory, .lo = 1, .hi = 100},
         {.name = "step", .type = KEY_QUANTITY, .out = &p->step, .unit = UNIT_SECONDS},
         {.name = "issue", .type = KEY_QUANTITY, .out = &p->issue, .unit = UNIT_SECONDS},
+        {.name = "issue.rank", .type = KEY_QUANTITY, .out = &p->issue_rank, .unit = UNIT_SECONDS},
         {.name = "message", .type = KEY_QUANTITY, .out = &p->message, .unit = UNIT_SECONDS},
         {.name = "fuses.sums", .type = KEY_BOOL, .out = &fuses_sums},
         {.name = "holds.gradients", .type = KEY_BOOL, .out = &holds},
@@ -74,7 +75,7 @@ static void read_profile(Maker *m, const Node *settings)
             settings_pair(m->e, m->scope, settings->kid[i], what, key, OTHER_KEYS + OVERLAPS);
     }
     for (int k = 0; k < OVERLAPS; k++)
-        p->overlap[k] = overlap[k];
+        p->overlap[k] = overlap[k] < 0 ? overlap[OVERLAP_gradient] : overlap[k];
     p->packs = packs;
     p->holds_gradients = holds;
     p->converts_gradients = converts;

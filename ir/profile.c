@@ -16,6 +16,11 @@ const char *overlap_name(OverlapKind k)
     return name[k];
 }
 
+double profile_stall(const Profile *p, uint32_t ndevices)
+{
+    return ndevices > p->stall_above ? p->stall : 0;
+}
+
 const Keep *profile_keep(const Profile *p, OpKind op)
 {
     for (uint32_t i = 0; i < p->nkeep; i++)
@@ -73,6 +78,7 @@ void profile_print(FILE *f, const Profile *p)
     put_real(f, w, "slowdown.memory", p->slow_memory);
     put_seconds(f, w, "step", p->step);
     put_seconds(f, w, "issue", p->issue);
+    put_seconds(f, w, "issue.rank", p->issue_rank);
     put_seconds(f, w, "message", p->message);
     put_seconds(f, w, "stall", p->stall);
     fprintf(f, "  %-*s = %lld\n", w, "stall.above", (long long)p->stall_above);
@@ -97,7 +103,7 @@ int profile_check(const Profile *p, FILE *err)
         broken(&k, "'%s' slows compute by %g and links by %g, and pads by %g", p->name ? p->name : "", p->slow_compute, p->slow_link, p->pad);
     if (!(p->slow_matmul >= 1) || !(p->slow_attention >= 1) || !(p->slow_memory >= 1))
         broken(&k, "'%s' slows matmuls by %g, attention by %g and ops bound by memory by %g", p->name, p->slow_matmul, p->slow_attention, p->slow_memory);
-    if (!(p->step >= 0) || !(p->issue >= 0) || !(p->message >= 0) || p->reserve < 0)
+    if (!(p->step >= 0) || !(p->issue >= 0) || !(p->issue_rank >= 0) || !(p->message >= 0) || p->reserve < 0)
         broken(&k, "'%s' adds %g s to a step, %g s to an instruction and %g s to a message, and reserves %lld bytes", p->name, p->step, p->issue,
                p->message, (long long)p->reserve);
     if (!(p->stall >= 0) || p->stall_above < 0)

@@ -13,6 +13,7 @@
 #define OVERLAP_LIST(X)                                                                 \
     X(collective)                     /* conversions between placements, where not waited for */ \
     X(gradient)                       /* sums of gradients, while backward goes on */    \
+    X(scatter)                        /* those of them that leave each rank its part, where the optimizer is sharded */ \
     X(send) X(recv)                   /* messages between stages */
 typedef enum OverlapKind {
 #define X(name) OVERLAP_##name,
@@ -37,8 +38,9 @@ typedef struct Profile {
     double      slow_memory;          /* 1 or more: ops bound by memory against ours: kernels that are not fused move values again */
     double      step;                 /* seconds a step takes beyond its instructions: loading, logging, the host */
     double      issue;                /* seconds the host takes to issue an instruction: a procedure takes no less for all of its own */
+    double      issue_rank;           /* seconds more for each rank of a collective, where there are stages */
     double      message;              /* seconds a message between stages takes beyond its link: shapes sent first, the host waiting */
-    double      stall;                /* seconds a micro-batch waits for its input on more devices than these: storage that all read at once */
+    double      stall;                /* seconds that a step, and each message in it, waits on more devices than these */
     int64_t     stall_above;
     Keep       *keep; uint32_t nkeep; /* in the order of ops.def, each op once */
     bool        holds_gradients;      /* gradients in the weights' own type besides the sums */
@@ -52,6 +54,8 @@ typedef struct Profile {
 } Profile;
 
 const char *overlap_name(OverlapKind);
+/* Seconds of a stall on so many devices. */
+double      profile_stall(const Profile *, uint32_t ndevices);
 /* What is kept of an op's result in backward, or NULL: what prun keeps. */
 const Keep *profile_keep(const Profile *, OpKind);
 

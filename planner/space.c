@@ -90,7 +90,7 @@ static Mesh mesh_on(const Walk *w, const int64_t size[MESH_AXES], const MeshAxis
 
 static bool same_pattern(const Pattern *x, const Pattern *y)
 {
-    return x->ranks == y->ranks && x->latency == y->latency && x->bandwidth == y->bandwidth && x->near == y->near && x->hop == y->hop &&
+    return x->ranks == y->ranks && x->latency == y->latency && x->far_latency == y->far_latency && x->bandwidth == y->bandwidth && x->near == y->near && x->hop == y->hop &&
            x->far_bandwidth == y->far_bandwidth;
 }
 

@@ -25,15 +25,17 @@ typedef struct Key {
 static const Key keys[] = {
     {OWNER_device, NULL, "efficiency", FORM_curve, offsetof(Device, efficiency), 0.55, 0.75, 0.87},
     {OWNER_device, NULL, "efficiency.memory", FORM_curve, offsetof(Device, memory_efficiency), 0.5, 0.8, 0.95},
-    {OWNER_device, NULL, "depth", FORM_number, offsetof(Device, depth), 64, 256, 1024},
+    {OWNER_device, NULL, "depth", FORM_number, offsetof(Device, depth), 64, 128, 256},
     {OWNER_device, NULL, "unaligned", FORM_number, offsetof(Device, unaligned), 0.05, 0.5, 1},
     {OWNER_level, "node", "efficiency", FORM_part, offsetof(Level, efficiency), 0.3, 0.75, 0.95},
     {OWNER_level, "pod", "efficiency", FORM_part, offsetof(Level, efficiency), 0.3, 0.75, 0.95},
     {OWNER_level, "pod", "latency", FORM_us, offsetof(Level, latency), 4e-6, 2e-5, 4e-4},
     {OWNER_profile, NULL, "slowdown.matmul", FORM_number, offsetof(Profile, slow_matmul), 1, 1.1, 1.5},
     {OWNER_profile, NULL, "slowdown.memory", FORM_number, offsetof(Profile, slow_memory), 1, 1.5, 4},
+    {OWNER_profile, NULL, "issue", FORM_us, offsetof(Profile, issue), 5e-6, 1e-4, 3e-4},
+    {OWNER_profile, NULL, "issue.rank", FORM_us, offsetof(Profile, issue_rank), 1e-6, 2e-4, 1e-3},
     {OWNER_profile, NULL, "message", FORM_us, offsetof(Profile, message), 1e-6, 1e-4, 2e-3},
-    {OWNER_profile, NULL, "stall", FORM_us, offsetof(Profile, stall), 1e-6, 0.5, 2},
+    {OWNER_profile, NULL, "stall", FORM_us, offsetof(Profile, stall), 1e-6, 0.3, 2},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -127,7 +129,8 @@ Constants constants_of(Arena *a, Case *const *cases, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < KEYS; k++) {
             const char *of = owner_of(cases[i], &keys[k]);
-            bool moot = strcmp(keys[k].name, "stall") == 0 && cases[i]->loaded.profile->stall_above == 0;
+            const Profile *p = cases[i]->loaded.profile;
+            bool moot = (strcmp(keys[k].name, "stall") == 0 && p->stall_above == 0) || (strncmp(keys[k].name, "issue", 5) == 0 && p->issue_rank == 0);
             if (!base_of(cases[i], &keys[k]) || moot || is_known(&out, k, of) || !is_fitted(&keys[k], of, cases, n))
                 continue;
             Constant new = {k, of, value_in(cases[i], &keys[k])};

@@ -4,7 +4,7 @@
 #include "bench/accuracy/constants.h"
 
 /* Parts for cross-validation, and the most rounds of a fit, and of one without a part. */
-enum { FOLDS = 3, ROUNDS = 10, CROSS_ROUNDS = 6 };
+enum { FOLDS = 3, ROUNDS = 10, CROSS_ROUNDS = 10 };
 
 typedef struct Fit {
     Arena     *arena, *scratch, *scratch_fit;           /* of the fit, of a prediction, of a run of it */

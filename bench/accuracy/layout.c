@@ -70,24 +70,27 @@ static void cut_before(Text *t, int64_t layer)
 }
 
 /* nanotron goes through the layers and the head, whose costs are products of matrices, and begins the next stage
- * after the block with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
+ * after the layer with which the sum passes the stage's part of all (build_model in src/nanotron/models/base.py
  * and get_block_compute_costs of its Llama).  A sum that just reaches it passes too: the rows' vocabulary of the
- * model of 1B, the only one where that happens, is rounded up, and its memory is that of a layer less. */
+ * model of 1B, the only one where that happens, is rounded up, and its memory is that of a layer less.  Head and loss are
+ * on the last stage, whatever the sum: runs with 16 stages take no more than three layers do, on one node as on many, so none of
+ * them has two and the head, nor sends logits. */
 static void cut_by_cost(Text *t, const Row *r)
 {
     double layer = 4.0 * (double)r->hidden * (double)r->hidden + 3.0 * (double)r->ffn * (double)r->hidden;
-    double head = (double)r->vocab * (double)r->hidden, all = layer * (double)r->layers + head, sum = 0;
+    double all = layer * (double)r->layers + (double)r->vocab * (double)r->hidden;
     int64_t stage = 0;
-    for (int64_t i = 0; i <= r->layers; i++) {
-        sum += i < r->layers ? layer : head;
-        if (sum * (double)r->pp < all * (double)(stage + 1) || stage + 1 >= r->pp)
+    for (int64_t i = 1; i <= r->layers; i++) {
+        if (layer * (double)i * (double)r->pp < all * (double)(stage + 1))
             continue;
         stage++;
-        if (i + 1 < r->layers)
-            cut_before(t, i + 1);
+        if (i < r->layers)
+            cut_before(t, i);
         else
-            text_add(t, "; stage before %s", i < r->layers ? "norm" : "wide");
+            text_add(t, "; stage before norm");
     }
+    if (stage + 1 < r->pp)
+        text_add(t, "; stage before %s", is_tied(r) ? "logits" : "head");
 }
 
 /* Where layers do not divide, the two ends count as a layer each: the embedding and the head. */
@@ -114,6 +117,18 @@ static void add_splits(Text *t, const Row *r)
         text_add(t, "; pad vocab to %lld", (long long)quantum);
 }
 
+static bool is_sharded(const Row *r)
+{
+    return r->dp > 1 && strchr(r->zero, '1');
+}
+
+static int64_t bucket_of(const Row *r)
+{
+    const Runtime *by = r->runtime;
+    int64_t least = is_sharded(r) ? by->bucket_sharded_mb : by->bucket_mb, grown = r->dp * by->bucket_each_mb;
+    return grown > least ? grown : least;
+}
+
 static const char *rules_of(Arena *a, const Row *r)
 {
     Text t = text_new(a);
@@ -133,10 +148,10 @@ static const char *rules_of(Arena *a, const Row *r)
         text_add(&t, "; recompute layer full");
     if (strcmp(r->recompute, "selective") == 0)
         text_add(&t, "; recompute layer.attn.inner full");
-    if (r->dp > 1 && strchr(r->zero, '1'))
+    if (is_sharded(r))
         text_add(&t, "; shard optimizer by dp");
     if (r->gpus > 1)
-        text_add(&t, "; bucket = %lld MB", (long long)r->runtime->bucket_mb);
+        text_add(&t, "; bucket = %lld MB", (long long)bucket_of(r));
     text_add(&t, "; microbatches = %lld", (long long)(r->batch / r->dp / r->micro));
     return t.s;
 }

@@ -12,7 +12,7 @@
 
 static Status read_runtimes(Rows *rows, const char *path)
 {
-    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum", "bucket_mb", "sums", "memory"};
+    static const char *const columns[] = {"source", "gpu", "profile", "cluster", "per_node", "stages", "quantum", "bucket_mb", "bucket_each_mb", "bucket_sharded_mb", "sums", "memory"};
     Csv csv;
     TRY(csv_read(rows->arena, path, &csv));
     TRY(csv_needs(&csv, columns, sizeof columns / sizeof *columns));
@@ -23,6 +23,8 @@ static Status read_runtimes(Rows *rows, const char *path)
         t.per_node = strtoll(csv_cell(&csv, r, "per_node"), NULL, 10);
         t.quantum = strtoll(csv_cell(&csv, r, "quantum"), NULL, 10);
         t.bucket_mb = strtoll(csv_cell(&csv, r, "bucket_mb"), NULL, 10);
+        t.bucket_each_mb = strtoll(csv_cell(&csv, r, "bucket_each_mb"), NULL, 10);
+        t.bucket_sharded_mb = strtoll(csv_cell(&csv, r, "bucket_sharded_mb"), NULL, 10);
         const char *sums = csv_cell(&csv, r, "sums");
         t.sums = strcmp(sums, "half") == 0 ? SUMS_half : strcmp(sums, "half of fp16") == 0 ? SUMS_as_f16 : SUMS_f32;
         const char *memory = csv_cell(&csv, r, "memory");

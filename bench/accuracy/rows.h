@@ -14,7 +14,9 @@ typedef struct Runtime {
     enum { RANK_fullest, RANK_first, RANK_last } of_rank;        /* whose they are, by its stage */
     int64_t     per_node;             /* GPUs for one of the cluster's `nodes` */
     bool        by_cost;              /* stages are cut by the cost of layers and head, not by the number of layers */
-    int64_t     bucket_mb;            /* gradients that are summed together */
+    int64_t     bucket_mb;            /* gradients that are summed together, at least */
+    int64_t     bucket_each_mb;       /* and for each of the ranks that sum them: Megatron-Core's buckets grow with these */
+    int64_t     bucket_sharded_mb;    /* in place of bucket_mb where the optimizer is sharded */
     int64_t     quantum;              /* the vocabulary is padded to a multiple of this times tp */
 } Runtime;
 

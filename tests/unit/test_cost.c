@@ -39,7 +39,7 @@ static void a_ring_on_one_level(void **state)
     timing_free(&t);
 }
 
-/* Two nodes of four: 3 hops in each and 1 between.  Four ranks of a node drive four
+/* Two nodes of four: of a ring's eight hops two are between; the last piece misses one of the others.  Four ranks of a node drive four
  * adapters of 0.5 bytes/ns, which then carry as much as the link inside; two ranks a node half of that,
  * one rank a quarter. */
 static void ranks_of_a_node_share_its_adapters(void **state)
@@ -49,7 +49,7 @@ static void ranks_of_a_node_share_its_adapters(void **state)
     timing_mesh(&t, 1, 2, 4);
     Program *p = timing_program(&t, 0);
     uint32_t all = timing_group(p, 8, 0, 1), one_a_node = timing_group(p, 2, 0, 4);
-    int64_t hops = 6 * 30 + 100;
+    int64_t hops = 5 * 30 + 2 * 100;
     assert_int_equal(comm_ns(&t, p, OP_all_gather, all, 8000), hops + 8000 * 7 / 8 / 2);
     assert_int_equal(comm_ns(&t, p, OP_all_reduce, all, 8000), 2 * hops + 2 * 8000 * 7 / 8 / 2);
     assert_int_equal(comm_ns(&t, p, OP_all_gather, one_a_node, 8000), 100 + 8000);
@@ -57,7 +57,7 @@ static void ranks_of_a_node_share_its_adapters(void **state)
     t.plan.mesh[AXIS_dp] = 4;
     t.plan.mesh[AXIS_tp] = 2;
     uint32_t two_a_node = timing_group(p, 4, 0, 2);
-    assert_int_equal(comm_ns(&t, p, OP_all_gather, two_a_node, 8000), 2 * 30 + 100 + 8000 * 3 / 4);
+    assert_int_equal(comm_ns(&t, p, OP_all_gather, two_a_node, 8000), 30 + 2 * 100 + 8000 * 3 / 4);
     timing_free(&t);
 }
 
@@ -102,6 +102,20 @@ static void cuda_takes_the_fastest_protocol(void **state)
         assert_true(now > before);
         before = now;
     }
+    timing_free(&t);
+}
+
+/* Across nodes a tree is one of nodes, however many ranks each has: twelve hops of 1 ms for 64 nodes of one, where a ring has 63. */
+static void trees_halve_nodes(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CUDA, LEVELS({2, 450e9, 1e-6}, {64, 50e9, 1e-3}));
+    timing_mesh(&t, 1, 64, 2);
+    Program *p = timing_program(&t, 0);
+    uint32_t one_a_node = timing_group(p, 64, 0, 2);
+    double sum = seconds_of(&t, p, one_a_node, OP_all_reduce, 8), gathered = seconds_of(&t, p, one_a_node, OP_all_gather, 8);
+    assert_true(sum > 12e-3 && sum < 12.1e-3);
+    assert_true(gathered > 63e-3 && gathered < 63.1e-3);
     timing_free(&t);
 }
 
@@ -355,6 +369,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_node_share_its_adapters),
         cmocka_unit_test(the_slowest_of_like_groups_counts),
         cmocka_unit_test(cuda_takes_the_fastest_protocol),
+        cmocka_unit_test(trees_halve_nodes),
         cmocka_unit_test(compute_memory_and_launch_bound),
         cmocka_unit_test(curves_are_interpolated),
         cmocka_unit_test(tiles_waves_and_depth),

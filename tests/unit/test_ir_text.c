@@ -329,17 +329,17 @@ static void a_profile_prints_in_the_language(void **state)
     (void)state;
     Keep keep[] = {{OP_gelu, 2}, {OP_softmax, 0}};
     Profile p = {.name = "eager", .doc = "a runtime", .overlap = {[OVERLAP_gradient] = true}, .slow_compute = 1.1, .slow_link = 1, .slow_matmul = 1, .slow_attention = 1,
-                 .slow_memory = 1.5, .step = 0.01, .issue = 7e-6, .message = 2e-4, .stall = 0.5, .stall_above = 256,
+                 .slow_memory = 1.5, .step = 0.01, .issue = 7e-6, .issue_rank = 3e-4, .message = 2e-4, .stall = 0.5, .stall_above = 256,
                  .holds_gradients = true, .converts_gradients = true, .late_gathers = 0.5, .late_within = 8, .keep = keep, .nkeep = 1, .pad = 1.05, .reserve = 1000000000};
     char text[1024];
     FILE *f = fmemopen(text, sizeof text, "w"), *err = fopen("/dev/null", "w");
     profile_print(f, &p);
     fclose(f);
     assert_string_equal(text,
-        "profile eager \"a runtime\" {\n  overlap.collective = false\n  overlap.gradient   = true\n  overlap.send       = false\n"
+        "profile eager \"a runtime\" {\n  overlap.collective = false\n  overlap.gradient   = true\n  overlap.scatter    = false\n  overlap.send       = false\n"
         "  overlap.recv       = false\n  fuses.sums         = false\n  holds.gradients    = true\n  converts.gradients = true\n  packs              = false\n"
         "  slowdown.compute   = 1.1\n  slowdown.link      = 1\n  slowdown.matmul    = 1\n  slowdown.attention = 1\n  slowdown.memory    = 1.5\n"
-        "  step               = 10 ms\n  issue              = 7 us\n  message            = 200 us\n  stall              = 500 ms\n"
+        "  step               = 10 ms\n  issue              = 7 us\n  issue.rank         = 300 us\n  message            = 200 us\n  stall              = 500 ms\n"
         "  stall.above        = 256\n  keeps.gelu         = 2\n  late.gathers       = 0.5\n  late.within        = 8\n"
         "  pad                = 1.05\n  reserve            = 1 GB\n}\n");
     assert_int_equal(profile_check(&p, stderr), 0);

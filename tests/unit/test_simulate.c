@@ -218,6 +218,12 @@ static void sums_hide_behind_the_last_backward(void **state)
         assert_in_range(timing_simulate(&t).ns, m * 400000 + sum + 2 * sum / 5 + 1000 - 1, m * 400000 + sum + 2 * sum / 5 + 1000 + 1);
         t.profile.overlap[OVERLAP_gradient] = false;
         assert_int_equal(timing_simulate(&t).ns, m * 400000 + 2 * sum + 1000);
+        t.profile.overlap[OVERLAP_gradient] = true;
+        t.profile.overlap[OVERLAP_scatter] = false;                          /* of these there is none yet */
+        assert_true(timing_simulate(&t).ns < m * 400000 + 2 * sum + 1000);
+        t.rank[0]->instr[1].op = t.rank[0]->instr[3].op = OP_reduce_scatter;
+        sum = timing_simulate(&t).stage[0].cost[1].ns;
+        assert_int_equal(timing_simulate(&t).ns, m * 400000 + 2 * sum + 1000);
         timing_free(&t);
     }
 }
@@ -346,8 +352,8 @@ static void memory_of_other_runtimes(void **state)
     timing_free(&t);
 }
 
-/* A procedure takes no less than its host needs to issue what is in it; a step waits for input on many devices. */
-static void hosts_and_storage(void **state)
+/* A procedure takes no less than its host needs to issue what is in it; a step may stall on many devices. */
+static void hosts_and_stalls(void **state)
 {
     (void)state;
     Timing t = timing_new(BACKEND_CUDA, LEVELS({1, 0, 0}));
@@ -368,7 +374,62 @@ static void hosts_and_storage(void **state)
     t.profile.stall_above = 1;
     assert_int_equal(timing_simulate(&t).ns, 10000);
     t.profile.stall_above = 0;
-    assert_int_equal(timing_simulate(&t).ns, 2010000);
+    assert_int_equal(timing_simulate(&t).ns, 1010000);
+    timing_free(&t);
+}
+
+/* What the host lacks in forward it makes up for in a backward that is long. */
+static void a_host_goes_on_to_backward(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CUDA, LEVELS({1, 0, 0}));
+    timing_mesh(&t, 1, 1, 1);
+    Program *p = timing_program(&t, 0);
+    timing_run(p, 1000);
+    timing_proc(p, PROC_forward, 0);
+    timing_run(p, 3000);
+    timing_proc(p, PROC_backward, 1);
+    timing_call(p, 0, 0, 0);
+    timing_call(p, 1, 0, 0);
+    t.profile.issue = 2e-6;
+    assert_int_equal(timing_simulate(&t).ns, 4000);
+    t.profile.issue = 3e-6;
+    assert_int_equal(timing_simulate(&t).ns, 6000);
+    timing_free(&t);
+}
+
+/* Where there are stages, each rank of a collective costs the host of all. */
+static void hosts_of_stages_meet(void **state)
+{
+    (void)state;
+    for (uint32_t stages = 1; stages <= 2; stages++) {
+        Timing t = timing_new(BACKEND_CUDA, LEVELS({4, 1e9, 0}));
+        timing_mesh(&t, stages, 1, 4 / stages);
+        for (uint32_t s = 0; s < stages; s++) {
+            Program *p = timing_program(&t, s);
+            timing_comm(p, OP_all_reduce, STREAM_collective, timing_group(p, 2, (int32_t)(2 * s), 1), 1000);
+            timing_proc(p, PROC_forward, 0);
+            timing_call(p, 0, 0, 0);
+        }
+        int64_t before = timing_simulate(&t).ns;
+        t.profile.issue_rank = 1e-3;
+        assert_int_equal(timing_simulate(&t).ns, stages == 1 ? before : 2000000);
+        timing_free(&t);
+    }
+}
+
+/* A micro-batch through two stages: a message each way, and the step itself. */
+static void messages_stall(void **state)
+{
+    (void)state;
+    Pipe of = {.stages = 2, .m = 1, .forward = 100000, .backward = 200000, .bytes = 9000};
+    Timing t = pipe_new(BACKEND_CUDA, &of, 1e9, 0, false);
+    int64_t before = timing_simulate(&t).ns;
+    t.profile.stall = 1e-3;
+    t.profile.stall_above = 1;
+    assert_int_equal(timing_simulate(&t).ns, before + 3000000);
+    t.profile.stall_above = 2;
+    assert_int_equal(timing_simulate(&t).ns, before);
     timing_free(&t);
 }
 
@@ -466,7 +527,7 @@ static void number_devices(Plan *plan)
         plan->devices[i] = i;
 }
 
-static const Profile everything = {.name = "all", .overlap = {true, true, true, true}, .slow_compute = 1.1, .slow_link = 1.1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
+static const Profile everything = {.name = "all", .overlap = {true, true, true, true, true}, .slow_compute = 1.1, .slow_link = 1.1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
 
 /* Most micro-batches that are on a stage at a time: begun forward, not ended backward. */
 static uint32_t most_in_flight(const Program *p, const StageTimes *s)
@@ -571,7 +632,10 @@ int main(void)
         cmocka_unit_test(stages_share_while_both_compute),
         cmocka_unit_test(sums_over_stages_meet),
         cmocka_unit_test(memory_of_other_runtimes),
-        cmocka_unit_test(hosts_and_storage),
+        cmocka_unit_test(hosts_and_stalls),
+        cmocka_unit_test(a_host_goes_on_to_backward),
+        cmocka_unit_test(hosts_of_stages_meet),
+        cmocka_unit_test(messages_stall),
         cmocka_unit_test(gathers_freed_late),
         cmocka_unit_test(held_gradients),
         cmocka_unit_test(converted_gradients),

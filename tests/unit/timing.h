@@ -54,7 +54,7 @@ static inline Timing timing_new(Backend backend, const Joined *joined, uint32_t 
         t.plan.mesh[x] = 1;
     t.plan.ndevices = 1;
     t.plan.microbatches = 1;
-    t.profile = (Profile){.name = "all", .overlap = {true, true, true, true}, .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
+    t.profile = (Profile){.name = "all", .overlap = {true, true, true, true, true}, .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
     return t;
 }
 
