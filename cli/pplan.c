@@ -289,7 +289,7 @@ static Status do_fmt(const Args *args)
     Sources *sources = sources_new(a);
     Diags *ds = diags_new(sources);
     Source *source;
-    Status s = read_source(ds, args->positional[0], &source);
+    Status s = read_source(ds, args->positional[0], (IncludePath){0}, &source);
     if (s == OK && source) {
         const char *text = format_source(a, ds, source);
         if (text)
