@@ -13,7 +13,7 @@ begin() { rm -rf d; echo old >w; echo old >t; [ -z "$from" ] || cp -r "$from" d;
 sound() {
     local step
     ! alive || { kill -KILL $(processes); return 1; }
-    [ -z "$(find d -name '*tmp*' 2>/dev/null)$(ls -A | grep tmp)" ] || return 1
+    [ -z "$(find . -name '*tmp')" ] || return 1
     [ -z "$from" ] || [ -e d/latest ] || return 1
     for step in $(cd d 2>/dev/null && ls -d step-* latest 2>/dev/null); do
         diff -r "d/$step" "good/$step" >/dev/null || [ "$step" = latest ] && [ -e "d/$(cat d/latest)/state.json" ] || return 1

@@ -51,7 +51,7 @@ sweep() {
 
 # ended: as a machine that failed.  A library of others may say so and abort (134), or crash,
 # which prun says (139).
-ended() { [ $status -eq 3 ] || { [ "$(cat hit | grep -c 'libdnnl\|libstdc')" = 1 ] && [ $status -eq 134 -o $status -eq 139 ]; }; }
+ended() { [ $status -eq 3 ] || { grep -q 'libdnnl\|libstdc' hit && [ $status -eq 134 -o $status -eq 139 ]; }; }
 
 # swept NAME LEAST: the verdict on a sweep of which at least LEAST runs had to fail.
 swept() {
