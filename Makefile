@@ -91,7 +91,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all setup demo check check-all update bench accuracy fit install uninstall lint clean help FORCE $(VARIANTS)
+.PHONY: all setup demo check check-all update bench accuracy fit pages install uninstall deb lint clean help FORCE $(VARIANTS)
 
 all: release bench-tools
 
@@ -105,11 +105,6 @@ build/gen/%.yy.c build/gen/%.yy.h &: %.l | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,flex,$<)flex -o build/gen/$*.yy.c --header-file=build/gen/$*.yy.h $<
 
-# The place of installed models is compiled in: a new PREFIX rebuilds cli/.
-build/gen/prefix: FORCE
-	@mkdir -p $(@D)
-	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
-
 # ---- rules of one variant ----
 
 # Plans must be the same bytes under every compiler: no contraction where they are made.
@@ -117,7 +112,7 @@ EXACT = -ffp-contract=off
 flags_planner := $(EXACT)
 flags_codegen := $(EXACT)
 flags_ir      := $(EXACT)
-flags_cli      = -DPPLAN_VERSION='"$(VERSION)"' -DPPLAN_DATADIR='"$(PREFIX)/share/pplan"'
+flags_cli      = -DPPLAN_VERSION='"$(VERSION)"'
 
 define variant_rules
 COMPILER_$(1) = $$(addprefix build/$(1)/obj/,$$(patsubst build/gen/%,%,$$(COMPILER_C:.c=.o)))
@@ -139,7 +134,7 @@ build/$(1)/obj/%.o: build/gen/%.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
 	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(GENERATED_WARN) $$(OPT_$(1)) -c $$< -o $$@
 
-$$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli)): VERSION build/gen/prefix
+$$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli)): VERSION
 
 $$(foreach i,$$(ISAS),$$(eval $$(call isa_rule,$(1),$$(i))))
 
@@ -215,7 +210,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 bench-tools: $(BENCHES)
 test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS)
 
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find build -type f -name '*.d' 2>/dev/null)
 
 # ---- what people type ----
 
@@ -261,16 +256,43 @@ lint:
 	cppcheck --quiet --error-exitcode=1 --enable=warning,portability --inline-suppr \
 	    -I. -D_GNU_SOURCE --suppress=missingIncludeSystem $(wildcard $(COMPILER) $(EXECUTOR) kernels/cpu)
 	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is not installed (apt-get install shellcheck)"; exit 1; }
-	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
+	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup .ci/deb $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
 
-install: release
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/pplan
+# Manual pages and completions, made from the table of options by a program of their own.
+build/release/pages: build/release/obj/cli/pages/pages.o
+	$(call say,link,$@)$(CC_release) -o $@ $^
+
+build/pages/%.1: cli/pages/%.1.in build/release/pages VERSION
+	$(call say,man,$@)mkdir -p $(@D) && build/release/pages man $* $(VERSION) <$< >$@
+
+# bash-completion loads a file of the program's name, zsh one that begins with '_'.
+COMPLETIONS = $(foreach p,$(PROGRAMS),build/pages/bash/$(p) build/pages/zsh/_$(p) build/pages/fish/$(p).fish)
+$(COMPLETIONS): build/release/pages
+	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+pages: $(PROGRAMS:%=build/pages/%.1) $(COMPLETIONS)
+
+install: release pages
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
-	cp -R --no-preserve=ownership models $(DESTDIR)$(PREFIX)/share/pplan
+	install -m 644 $(PROGRAMS:%=build/pages/%.1) $(SHARE)/man/man1
+	install -m 644 $(PROGRAMS:%=build/pages/bash/%) $(SHARE)/bash-completion/completions
+	install -m 644 $(PROGRAMS:%=build/pages/zsh/_%) $(SHARE)/zsh/site-functions
+	install -m 644 $(PROGRAMS:%=build/pages/fish/%.fish) $(SHARE)/fish/vendor_completions.d
+	cp -R --no-preserve=ownership models $(SHARE)/pplan
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,pplan prun)
-	rm -rf $(DESTDIR)$(PREFIX)/share/pplan
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) \
+	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
+	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
+	rm -rf $(SHARE)/pplan
+
+# A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
+deb: release pages
+	@rm -rf build/deb && mkdir -p build/deb
+	@$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=build/deb >/dev/null
+	@.ci/deb build/deb $(VERSION) build
 
 clean:
 	rm -rf build
@@ -287,5 +309,7 @@ help:
 #: make bench      measure against PyTorch and Open MPI
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
-#: make install    PREFIX=/usr/local DESTDIR=
+#: make install    PREFIX=/usr/local DESTDIR=: programs, models, manual pages, completions
+#: make uninstall  remove all that again
+#: make deb        a Debian package, in build/
 #: make lint       cppcheck and shellcheck

@@ -21,18 +21,39 @@ struct Arena {
     Arena *kept, *next;                              /* those that live as long; of its keeper the next one kept */
 };
 
-static void *must(void *p, const Arena *a)
+/* No byte of the heap is taken for the message. */
+void out_of_memory(size_t bytes, const char *what, ...)
 {
-    if (p)
-        return p;
-    fprintf(stderr, "error: out of memory (arena '%s', %zu bytes in use)\n",
-            a ? a->name : "new", a ? a->bytes : 0);
+    va_list ap;
+    va_start(ap, what);
+    fprintf(stderr, "error: out of memory: cannot have %zu bytes for ", bytes);
+    vfprintf(stderr, what, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
     exit(3);
+}
+
+void *heap_alloc(size_t bytes)
+{
+    void *p = malloc(bytes);
+    if (!p && bytes > 0)
+        out_of_memory(bytes, "a library");
+    return p;
+}
+
+void *heap_realloc(void *old, size_t bytes)
+{
+    void *p = realloc(old, bytes);
+    if (!p && bytes > 0)
+        out_of_memory(bytes, "a library");
+    return p;
 }
 
 Arena *arena_new(const char *name)
 {
-    Arena *a = must(calloc(1, sizeof *a), NULL);
+    Arena *a = calloc(1, sizeof *a);
+    if (!a)
+        out_of_memory(sizeof *a, "a new arena '%s'", name);
     a->name = name;
     return a;
 }
@@ -49,7 +70,9 @@ static unsigned char *take(Arena *a, size_t bytes)
     Chunk *c = a->chunk;
     if (!c || c->size - c->used < need) {
         size_t size = need > CHUNK_BYTES ? need : CHUNK_BYTES;
-        Chunk *new = must(malloc(sizeof *new + size), a);
+        Chunk *new = malloc(sizeof *new + size);
+        if (!new)
+            out_of_memory(sizeof *new + size, "arena '%s', which has %zu bytes", a->name, a->bytes);
         bool aside = c && need > CHUNK_BYTES / 2;        /* what is left of the one being filled is worth more */
         *new = (Chunk){.next = aside ? c->next : c, .size = size};
         *(aside ? &c->next : &a->chunk) = new;

@@ -30,6 +30,13 @@ void   arena_reset(Arena *, size_t room);
 void   arena_keep(Arena *, Arena *other);
 void   arena_free(Arena *);
 
+/* Says what could not be had, and ends the program with status 3: for whoever can do no
+ * better, as long as no file is half written. */
+_Noreturn void out_of_memory(size_t bytes, const char *what, ...) __attribute__((format(printf, 2, 3)));
+/* The heap of libraries that would not notice: never NULL, else out_of_memory(). */
+void *heap_alloc(size_t bytes);
+void *heap_realloc(void *old, size_t bytes);
+
 #define NEW(a, T)     ((T *)arena_alloc((a), sizeof(T)))
 #define NEWN(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 

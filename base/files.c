@@ -1,6 +1,7 @@
 /* Files: see files.h. */
 #include "base/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -11,6 +12,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/diag.h"
 
 static Status complain(const char *what, const char *path, int reason)
 {
@@ -86,6 +89,39 @@ bool file_same(const char *x, const char *y)
 {
     struct stat a, b;
     return stat(x, &a) == 0 && stat(y, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Bytes before a name's ending, which is not what is misspelt. */
+static size_t stem(const char *name)
+{
+    const char *point = strrchr(name, '.');
+    return point ? (size_t)(point - name) : strlen(name);
+}
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* Of two that are as near, the first by name, whatever the order in the folder. */
+const char *file_near(Arena *a, const char *folder, const char *name)
+{
+    const char **pool = NULL, *other = NULL, *ending = name + stem(name);
+    uint32_t n = 0;
+    DIR *dir = opendir(folder && *folder ? folder : ".");
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        size_t length = stem(d->d_name);
+        if (length > 0 && strcmp(d->d_name + length, ending) == 0)
+            PUSH(a, pool, n, arena_strndup(a, d->d_name, length));
+        else if (length > 0 && length == stem(name) && strncmp(d->d_name, name, length) == 0 && (!other || strcmp(d->d_name, other) < 0))
+            other = arena_strdup(a, d->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    if (n > 1)
+        qsort(pool, n, sizeof *pool, by_name);
+    const char *near = nearest_name(arena_strndup(a, name, stem(name)), pool, n);
+    return near ? arena_printf(a, "%s%s", near, ending) : other;
 }
 
 /* ---- writing ---- */

@@ -46,6 +46,10 @@ const char *file_target(Arena *, const char *path);
 /* Whether two paths lead to one file or folder that exists. */
 bool   file_same(const char *, const char *);
 
+/* The name in a folder (NULL or "": this one) that is nearest to one that is not there: of the
+ * same ending, or the same but for its ending.  NULL: none. */
+const char *file_near(Arena *, const char *folder, const char *name);
+
 /* Make a folder and its parents durable entries; existing ones are fine. */
 Status folder_make(Arena *, const char *path);
 Status folder_sync(const char *path);

@@ -108,6 +108,33 @@ uint32_t fnv1a(const char *s)
     return h;
 }
 
+/* ---- streams ---- */
+
+void text_stream_open(TextStream *s)
+{
+    *s = (TextStream){0};
+    s->f = open_memstream(&s->text, &s->n);
+    if (!s->f)
+        out_of_memory(BUFSIZ, "a text");
+}
+
+/* Closing asks for memory once more, and does not say when there was none. */
+const char *text_stream_take(TextStream *s, Arena *a, size_t *bytes)
+{
+    bool good = fflush(s->f) == 0 && !ferror(s->f);
+    size_t n = s->n;
+    fclose(s->f);
+    if (!good || !s->text)
+        out_of_memory(n + 1, "a text");
+    const char *text = arena_strndup(a, s->text, n);
+    free(s->text);
+    if (bytes)
+        *bytes = n;
+    return text;
+}
+
+/* ---- files ---- */
+
 char *read_stream(Arena *a, FILE *f, size_t *bytes)
 {
     size_t n = 0, cap = 1 << 16;

@@ -32,6 +32,16 @@ const char *text_divisors(Arena *, int64_t n);
 /* FNV-1a, 32 bits: the key of an op's random numbers (DESIGN: random numbers). */
 uint32_t fnv1a(const char *s);
 
+/* A stream into memory: print to `f`, then take the text.  What the machine has no memory
+ * for ends the program, as in an arena. */
+typedef struct TextStream {
+    FILE  *f;
+    char  *text;
+    size_t n;
+} TextStream;
+void        text_stream_open(TextStream *);
+const char *text_stream_take(TextStream *, Arena *, size_t *bytes);      /* bytes without the NUL; NULL: not asked */
+
 /* Read a whole file. NULL with errno set when it cannot be; `*bytes` excludes the NUL. */
 char *read_file(Arena *, const char *path, size_t *bytes);
 /* The same for what is left of an open stream. */

@@ -62,15 +62,10 @@ static void answer(Report *r, Table *t, const char *name, const char *key, const
 /* What a diagnostic looks like, line by line. */
 static void show_said(Report *r, Table *t, Diags *said)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    if (!f)
-        return;
-    diags_flush(said, f);
-    fclose(f);
-    const char *kept = arena_strndup(r->arena, text, bytes);
-    free(text);
+    TextStream stream;
+    text_stream_open(&stream);
+    diags_flush(said, stream.f);
+    const char *kept = text_stream_take(&stream, r->arena, NULL);
     table_fact(r, t, "diagnostic", CELL_TEXT(kept));
     for (const char *s = kept; *s; s += strcspn(s, "\n") + 1)
         table_line(r, t, "", arena_strndup(r->arena, s, strcspn(s, "\n")));

@@ -12,9 +12,6 @@
 #include "base/text.h"
 #include "planner/changes.h"
 
-#ifndef PPLAN_DATADIR
-#define PPLAN_DATADIR "/usr/local/share/pplan"
-#endif
 
 static void flush(Loaded *l)
 {
@@ -24,21 +21,22 @@ static void flush(Loaded *l)
 
 /* ---- where bundled models are ---- */
 
-/* Above the executable in a source tree (build/VARIANT/prun, build/VARIANT/tests/...),
- * else installed. */
+/* Above the executable in a source tree (build/VARIANT/prun, build/VARIANT/tests/...), else
+ * where `make install` puts it from there: what is installed can be moved. */
 static const char *bundled_dir(Arena *a)
 {
-    static const char *const up[] = {"", "/..", "/../..", "/../../..", "/../../../.."};
+    static const char *const up[] = {"", "/..", "/../..", "/../../..", "/../../../..", "/../share/pplan"};
+    const char *dir = "models";
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     for (size_t i = 0; n > 0 && i < sizeof up / sizeof *up; i++) {
         exe[n] = 0;
         char *slash = strrchr(exe, '/');
-        const char *dir = arena_printf(a, "%.*s%s/models", (int)(slash - exe), exe, up[i]);
+        dir = arena_printf(a, "%.*s%s/models", (int)(slash - exe), exe, up[i]);
         if (access(arena_printf(a, "%s/std", dir), R_OK) == 0)
             return dir;
     }
-    return arena_printf(a, "%s/models", PPLAN_DATADIR);
+    return dir;
 }
 
 const char *load_path(Loaded *l, const char *name)
@@ -150,6 +148,10 @@ static Status no_such_file(Arena *a, const FileKind *k, const char *given)
     const char *near = nearest_name(given, name, n);
     const char *hint = near ? arena_printf(a, "; did you mean '%s'?", near) : "";
     fprintf(stderr, "error: %s '%s': neither a file, a file:name nor a bundled %s%s\n", k->option, given, k->what, hint);
+    if (n == 0) {
+        fprintf(stderr, "help: there are no bundled %ss in '%s/%s': the installation is not whole\n", k->what, bundled_dir(a), k->folder);
+        return ERR_REJECT;
+    }
     Text all = text_new(a);
     for (size_t i = 0; i < n; i++)
         text_add(&all, "%s%s", i ? ", " : "", name[i]);

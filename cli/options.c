@@ -46,12 +46,21 @@ static CommandId command_find(ProgramName p, const char *word)
     return COMMANDS;
 }
 
+/* The option that a word is short for, else the nearest one; NULL: none. */
+static const char *option_near(const char *word)
+{
+    const char *pool[OPTIONS], *starts = NULL;
+    for (OptionId i = 0; i < OPTIONS; i++) {
+        pool[i] = option_rows[i].long_;
+        if (strncmp(pool[i], word, strlen(word)) == 0)
+            starts = starts ? "" : pool[i];
+    }
+    return starts && *starts && word[0] ? starts : nearest_name(word, pool, OPTIONS);
+}
+
 static Status unknown_option(ProgramName p, const char *word)
 {
-    const char *pool[OPTIONS];
-    for (OptionId i = 0; i < OPTIONS; i++)
-        pool[i] = option_rows[i].long_;
-    const char *near = strncmp(word, "--", 2) == 0 ? nearest_name(word + 2, pool, OPTIONS) : NULL;
+    const char *near = strncmp(word, "--", 2) == 0 ? option_near(word + 2) : NULL;
     if (near)
         return usage(p, "unknown option '%s'; did you mean '--%s'?", word, near);
     return usage(p, "unknown option '%s'%s", word, "");

@@ -67,21 +67,16 @@ static Simulation simulated(Loaded *l, const Plan *plan, const Programs *program
 
 static Status write_plan(Loaded *l, const Plan *plan, const Program *p, const Simulation *sim, const char *path)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    if (!f)
-        return cannot_write(path);
-    plan_print(f, plan, l->graph);
-    show_predictions(f, l->ir, l->graph, p, l->profile, sim);
+    TextStream s;
+    size_t bytes;
+    text_stream_open(&s);
+    plan_print(s.f, plan, l->graph);
+    show_predictions(s.f, l->ir, l->graph, p, l->profile, sim);
+    const char *text = text_stream_take(&s, l->ir, &bytes);
     Writer w;
-    Status s = fclose(f) == 0 ? writer_open(l->ir, &w, path) : cannot_write(path);
-    if (s == OK) {
-        writer_put(&w, text, bytes);
-        s = writer_close(&w);
-    }
-    free(text);
-    return s;
+    TRY(writer_open(l->ir, &w, path));
+    writer_put(&w, text, bytes);
+    return writer_close(&w);
 }
 
 enum { MOST_PLANS = 1000 };
@@ -294,7 +289,7 @@ static Status do_fmt(const Args *args)
     Sources *sources = sources_new(a);
     Diags *ds = diags_new(sources);
     Source *source;
-    Status s = read_source(ds, args->positional[0], &source);
+    Status s = read_source(ds, args->positional[0], (IncludePath){0}, &source);
     if (s == OK && source) {
         const char *text = format_source(a, ds, source);
         if (text)

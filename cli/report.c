@@ -261,10 +261,12 @@ void report_print(const Report *r, FILE *f, bool json)
     }
     if (!json)
         return;
+    json_set_alloc_funcs(heap_alloc, free);          /* what it has no memory for, it leaves out */
     json_t *all = json_object();
     for (uint32_t i = 0; i < r->ntable; i++)
         json_object_set_new(all, r->table[i]->key, table_json(r->table[i]));
-    json_dumpf(all, f, JSON_INDENT(1));
-    fputc('\n', f);
+    char *text = json_dumps(all, JSON_INDENT(1));    /* whole, or nothing of it is printed */
+    fprintf(f, "%s\n", text);
+    free(text);
     json_decref(all);
 }

@@ -74,7 +74,8 @@ void show_model(Report *r, const Graph *g)
     table_line(r, t, "precision", arena_printf(a, "compute %s, weights %s, master %s, gradients %s, reduce %s",
          dtype_name(g->precision.compute), dtype_name(g->precision.weights), dtype_name(g->precision.master),
          dtype_name(g->precision.grads), dtype_name(g->precision.reduce)));
-    table_line(r, t, "optimizer", optimizer_text(a, &g->optimizer));
+    bool idle = has_value(g->loss) && g->optimizer.kind == OPTIMIZER_NONE;
+    table_line(r, t, "optimizer", idle ? "none: it cannot be trained; 'optimizer adamw { lr = 1e-3 }' would do" : optimizer_text(a, &g->optimizer));
     model_facts(r, t, g, frozen);
     show_flops(r, t, g);
 }

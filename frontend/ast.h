@@ -67,7 +67,7 @@ typedef struct IncludePath {
  * the message printed, when it is `path` itself. */
 Status parse_file(Diags *ds, const char *path, IncludePath, Units *out);
 /* Read a file as a source without parsing it; "-" is standard input. */
-Status read_source(Diags *ds, const char *path, Source **out);
+Status read_source(Diags *ds, const char *path, IncludePath, Source **out);
 /* The same as parse_file() for text already in memory, shown as `name`. */
 Status parse_text(Diags *ds, const char *name, const char *text, size_t bytes, IncludePath, Units *out);
 

@@ -303,15 +303,10 @@ static void no_cluster(Elab *e, const char *name)
 
 static const char *cluster_text(Arena *a, const Cluster *cl)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    assert(f && "open_memstream failed");
-    cluster_print(f, cl);
-    fclose(f);
-    const char *copy = arena_strndup(a, text, n);
-    free(text);
-    return copy;
+    TextStream s;
+    text_stream_open(&s);
+    cluster_print(s.f, cl);
+    return text_stream_take(&s, a, NULL);
 }
 
 Status elaborate_cluster(Diags *ds, const Units *units, const char *name, Define *define, uint32_t ndefine, Arena *a, Cluster **out)

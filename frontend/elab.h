@@ -251,6 +251,8 @@ void    assign_axes(Elab *, Scope *, const Node *);
 ValueId emit_product(Elab *, const Scope *, ValueId, ValueId, const Axes *keep, const char *base, Span at);
 
 /* ---- weight.c ---- */
+/* The axes that a declaration names, each once; `what` is "an input" or "a weight". */
+bool declared_axes(Elab *, const Scope *, const char *what, const Node *axes, DimId *out);
 
 /* Declare a weight; fans 0: from its axes (the last is made, the others summed). */
 ValueId weight_new(Elab *, const char *path, const DimId *axis, int rank, DType, Init, bool frozen, bool decays, Span at);

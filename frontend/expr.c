@@ -254,10 +254,10 @@ static const char *unit_phrase(UnitKind u)
     return phrase[u];
 }
 
-/* No machine comes near; bytes and their sums stay within 63 bits. */
+/* No machine comes near; sums of bytes, and of nanoseconds over a program, stay within 63 bits. */
 static double unit_most(UnitKind u)
 {
-    return u == UNIT_BYTES ? (double)ELEMENTS_LIMIT : 1e24;
+    return u == UNIT_BYTES ? (double)ELEMENTS_LIMIT : u == UNIT_SECONDS ? 10000 : 1e24;
 }
 
 static bool quantity_in_range(Elab *e, const Node *n, const char *what, UnitKind unit, double lo, double v)

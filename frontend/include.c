@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "frontend/syntax.h"
 
@@ -196,14 +197,26 @@ static Status parse_source(Diags *ds, Source *source, IncludePath dirs, Units *o
     return OK;
 }
 
-Status read_source(Diags *ds, const char *path, Source **out)
+/* "; did you mean 'NAME'?" where a file of nearly this name is in its folder or, if it was
+ * named without one, where includes are looked for. */
+static const char *near_file(Arena *a, const char *path, IncludePath dirs)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *folder = slash ? arena_strndup(a, path, (size_t)(slash + 1 - path)) : "";
+    const char *near = file_near(a, folder, name);
+    for (uint32_t i = 0; !near && !slash && i < dirs.ndir; i++)
+        near = file_near(a, dirs.dir[i], name);
+    return near ? arena_printf(a, "; did you mean '%s%s'?", folder, near) : "";
+}
+
+Status read_source(Diags *ds, const char *path, IncludePath dirs, Source **out)
 {
     bool standard_input = strcmp(path, "-") == 0;
     size_t bytes = 0;
     const char *text = standard_input ? read_stream(ds->arena, stdin, &bytes) : read_file(ds->arena, path, &bytes);
     if (!text) {
         int reason = errno;
-        fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(reason));
+        fprintf(stderr, "error: cannot read '%s': %s%s\n", path, strerror(reason), reason == ENOENT ? near_file(ds->arena, path, dirs) : "");
         return status_unopened(reason);
     }
     const char *real = standard_input ? path : resolve(ds->arena, path);
@@ -215,7 +228,7 @@ Status parse_file(Diags *ds, const char *path, IncludePath dirs, Units *out)
 {
     Source *source = NULL;
     *out = (Units){0};
-    TRY(read_source(ds, path, &source));
+    TRY(read_source(ds, path, dirs, &source));
     return parse_source(ds, source, dirs, out);
 }
 

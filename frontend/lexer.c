@@ -19,10 +19,7 @@ void lexer_start(Lexer *lx, Diags *ds, const Source *source, Span text, int firs
     assert(text.end == source->start + source->bytes);
     *lx = (Lexer){.ds = ds, .arena = ds->arena, .source = source, .pos = text.start, .first = first,
                   .last = T_NL, .errors = ds->errors};
-    if (yylex_init_extra(lx, &lx->scanner) != 0) {
-        fprintf(stderr, "error: out of memory (scanner)\n");
-        exit(3);
-    }
+    yylex_init_extra(lx, &lx->scanner);
     /* The final newline is part of what is scanned: units look one character ahead. */
     yy_scan_bytes(source->text + (text.start - source->start), (int)(text.end - text.start) + 1, lx->scanner);
 }

@@ -7,10 +7,14 @@
 #include "frontend/syntax.h"
 }
 %code {
+#include <stdlib.h>
+
 static int  yylex(Node **value, Span *at, Lexer *lx);
 static void yyerror(const Span *at, Lexer *lx, Node **root, const char *msg);
 
 #define YYMAXDEPTH PARSER_STACK_LIMIT
+#define YYMALLOC   heap_alloc                        /* for stacks that grow */
+#define YYFREE     free
 #define YYLLOC_DEFAULT(cur, rhs, n)                                                       \
     ((cur) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                          \
                  : (Span){YYRHSLOC(rhs, 0).end, YYRHSLOC(rhs, 0).end})

@@ -71,29 +71,13 @@ static void statement_lets(Elab *e, Scope *s, const Node *n)
 static bool input_axes(Elab *e, const Scope *s, const Node *n, DimId *axis)
 {
     const Node *axes = n->kid[1];
-    if (axes->nkid > MAX_RANK) {
-        fail(e, axes->at, "an input has at most %d axes, but this has %u", MAX_RANK, axes->nkid);
+    if (!declared_axes(e, s, "an input", axes, axis))
         return false;
-    }
-    for (uint32_t i = 0; i < axes->nkid; i++) {
-        const Node *name = axes->kid[i];
-        if (name->kind != N_NAME) {
-            fail(e, name->at, "an input names all its axes");
+    for (uint32_t i = 1; i < axes->nkid; i++)
+        if (same_dim(axis[i], e->g->batch)) {
+            fail(e, axes->kid[i]->at, "'batch' must be the first axis of input '%s': data files hold whole samples", n->kid[0]->text);
             return false;
         }
-        axis[i] = scope_dim(e, s, name);
-        if (axis[i].i == NO_DIM.i)
-            return false;
-        for (uint32_t k = 0; k < i; k++)
-            if (same_dim(axis[i], axis[k])) {
-                fail(e, name->at, "axis '%s' stands twice in this input", name->text);
-                return false;
-            }
-        if (i > 0 && same_dim(axis[i], e->g->batch)) {
-            fail(e, name->at, "'batch' must be the first axis of input '%s': data files hold whole samples", n->kid[0]->text);
-            return false;
-        }
-    }
     return true;
 }
 

@@ -143,16 +143,16 @@ static bool weight_init(Elab *e, Scope *s, const Node *n, Init *out)
     return t.kind == TERM_INIT;
 }
 
-static bool weight_axes(Elab *e, const Scope *s, const Node *axes, DimId *out)
+bool declared_axes(Elab *e, const Scope *s, const char *what, const Node *axes, DimId *out)
 {
     if (axes->nkid > MAX_RANK) {
-        fail(e, axes->at, "a weight has at most %d axes, but this has %u", MAX_RANK, axes->nkid);
+        fail(e, axes->at, "%s has at most %d axes, but this has %u", what, MAX_RANK, axes->nkid);
         return false;
     }
     for (uint32_t i = 0; i < axes->nkid; i++) {
         const Node *n = axes->kid[i];
         if (n->kind != N_NAME) {
-            fail(e, n->at, "a weight names all its axes");
+            fail(e, n->at, "%s names all its axes", what);
             return false;
         }
         out[i] = scope_dim(e, s, n);
@@ -160,7 +160,7 @@ static bool weight_axes(Elab *e, const Scope *s, const Node *axes, DimId *out)
             return false;
         for (uint32_t j = 0; j < i; j++)
             if (same_dim(out[i], out[j])) {
-                Diag *d = fail(e, n->at, "axis '%s' stands twice in this weight", n->text);
+                Diag *d = fail(e, n->at, "axis '%s' stands twice in this %s", n->text, strchr(what, ' ') + 1);
                 diag_help(e->ds, d, "declare a second dim as long, for example 'dim other = %s'", n->text);
                 return false;
             }
@@ -172,7 +172,7 @@ static Term declared_weight(Elab *e, Scope *s, const Node *n)
 {
     DimId axis[MAX_RANK];
     Init init;
-    bool ok = weight_axes(e, s, n->kid[1], axis);
+    bool ok = declared_axes(e, s, "a weight", n->kid[1], axis);
     if (!weight_init(e, s, n->kid[3], &init) || !ok)
         return POISON;
     DType dtype = node_absent(n->kid[2]) ? e->g->precision.weights : (DType)n->kid[2]->ival;

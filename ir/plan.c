@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "ir/check.h"
 #include "ir/quantity.h"
 
@@ -271,15 +272,10 @@ static void put_rule(FILE *f, const Rule *r)
 
 const char *rule_text(Arena *a, const Rule *r)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    assert(f && "no memory for a stream");
-    put_rule(f, r);
-    fclose(f);
-    const char *kept = arena_strndup(a, text, bytes);
-    free(text);
-    return kept;
+    TextStream s;
+    text_stream_open(&s);
+    put_rule(s.f, r);
+    return text_stream_take(&s, a, NULL);
 }
 
 /* By kind, those of one kind in their order. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 Program *program_new(Arena *a)
 {
     Program *p = NEW(a, Program);
@@ -101,17 +103,16 @@ const Attr *instr_attr(const Instr *in, const char *name)
 /* FNV-1a, 64 bits (Fowler, Noll, Vo), over the printed form. */
 uint64_t program_hash(const Program *p)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f || (program_print(f, p), fclose(f)) != 0) {
-        fprintf(stderr, "error: out of memory (hash of a program)\n");
-        exit(3);
-    }
+    Arena *a = arena_new("hash");
+    TextStream s;
+    size_t n;
+    text_stream_open(&s);
+    program_print(s.f, p);
+    const char *text = text_stream_take(&s, a, &n);
     uint64_t h = 14695981039346656037u;
     for (size_t i = 0; i < n; i++)
         h = (h ^ (unsigned char)text[i]) * 1099511628211u;
-    free(text);
+    arena_free(a);
     return h;
 }
 

@@ -252,6 +252,7 @@ static void read_optimizer(Records *r, Graph *g)
     record_get_optimizer(r, &g->optimizer);
 }
 
+/* As in program_text.c: one loop for both would have to forget what the readers fill. */
 static const struct { const char *tag; void (*read)(Records *, Graph *); } readers[] = {
     {"model", read_model}, {"precision", read_precision}, {"optimizer", read_optimizer},
     {"override", read_override}, {"dim", read_dim}, {"value", read_value}, {"op", read_op}, {"weight", read_weight},

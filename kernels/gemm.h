@@ -1,7 +1,12 @@
 #ifndef KERNELS_GEMM_H
 #define KERNELS_GEMM_H
 /* Private to the matrices: one thread's products. */
+#include <oneapi/dnnl/dnnl.h>
+
 #include "kernels/operand.h"
+
+/* oneDNN's word on a product: whatever is not a success ends the process, with status 3. */
+void gemm_made(dnnl_status_t, const Gemm *);
 
 /* Tell the OpenMP runtime that the calling thread works alone. */
 void work_alone(void);

@@ -128,8 +128,10 @@ Team *team_new(int n)
     t->n = n;
     t->worker = w;
     team_crowd(t, n);
-    sigset_t all, old;                               /* signals are the caller's to handle */
+    sigset_t all, old;                               /* signals are the caller's to handle, */
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);                        /* but for those of what a thread itself did: */
+    sigdelset(&all, SIGBUS);                         /* blocked, they would end the process without a word */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int started = start_threads(t);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

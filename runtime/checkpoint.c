@@ -2,15 +2,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY       /* states that need no heap */
 #include <xxhash.h>
 
 #include "base/files.h"
 #include "base/text.h"
+#include "runtime/json.h"
 #include "runtime/ranks.h"
 #include "runtime/states.h"
 #include "runtime/steps.h"
@@ -28,7 +30,7 @@ static const StoredList *tensors_of(const Rank *r, int file)
 static uint64_t json_hash(const json_t *j)
 {
     char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t h = XXH3_64bits(text, strlen(text));
+    uint64_t h = text ? XXH3_64bits(text, strlen(text)) : 0;
     free(text);
     return h;
 }
@@ -60,7 +62,8 @@ static json_t *data_json(Arena *a, const Data *d)
     return root;
 }
 
-static Status write_state(Arena *a, const Rank *r, const char *folder, const Progress *at, const SFileSum *sum)
+/* The whole text, with a hash of all else in it. */
+static char *state_text(Arena *a, const Rank *r, const Progress *at, const SFileSum *sum)
 {
     json_t *files = json_object();
     for (int i = 0; i < FILE_STATE; i++)
@@ -71,8 +74,17 @@ static Status write_state(Arena *a, const Rank *r, const char *folder, const Pro
     json_object_set_new(root, "check", hex(json_hash(root)));
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     json_decref(root);
+    return text;
+}
+
+static Status write_state(Arena *a, const Rank *r, const char *folder, const Progress *at, const SFileSum *sum)
+{
+    json_begin_writing();
+    char *text = state_text(a, r, at, sum);
     Writer w;
-    Status s = writer_open(a, &w, arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]));
+    Status s = json_written(checkpoint_file[FILE_STATE]);
+    if (s == OK)
+        s = writer_open(a, &w, arena_printf(a, "%s/%s", folder, checkpoint_file[FILE_STATE]));
     if (s == OK) {
         writer_put(&w, text, strlen(text));
         writer_put(&w, "\n", 1);
@@ -166,6 +178,7 @@ static Status damaged(const char *path, const char *what)
 static const char *state_fault(const char *path, json_t **out)
 {
     json_error_t why;
+    json_begin_reading();
     *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!*out)
         return access(path, F_OK) == 0 ? "it is damaged: not JSON" : "it is missing: the checkpoint is incomplete";
@@ -184,18 +197,19 @@ static const char *state_fault(const char *path, json_t **out)
 static uint64_t hash_of(const Rank *r, const char *data, size_t bytes)
 {
     enum { PIECE = 32 << 20 };
-    XXH3_state_t *hash = XXH3_createState();
-    XXH3_64bits_reset(hash);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
     for (size_t n; bytes > 0; data += n, bytes -= n) {
         n = bytes < PIECE ? bytes : PIECE;
         if (r)
             exchange_begin(r, -1);
-        XXH3_64bits_update(hash, data, n);
+        XXH3_64bits_update(&hash, data, n);
     }
-    uint64_t h = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
-    return h;
+    return XXH3_64bits_digest(&hash);
 }
+
+/* Nothing is known against the file: the machine had no memory for it, and said so. */
+static const char not_mapped[] = "it cannot be read";
 
 /* What is wrong with a file against the length and hash that state.json recorded.  The
  * rank is NULL before it joined the others. */
@@ -210,7 +224,7 @@ static const char *file_fault(Arena *a, const Rank *r, const char *path, const j
     if (access(path, F_OK) != 0)
         return "it is missing: the checkpoint is incomplete";
     if (file_map(path, &map, &n) != OK)
-        return "it cannot be read";
+        return not_mapped;
     bool same = (json_int_t)n == bytes && hash_of(r, map, n) == strtoull(want, NULL, 16);
     file_unmap(map, n);
     if (same)
@@ -321,8 +335,8 @@ static Status verify_file(Arena *a, const Rank *r, const char *folder, const jso
 {
     const char *path = arena_printf(a, "%s/%s", folder, checkpoint_file[file]);
     const char *fault = file_fault(a, r, path, json_object_get(files, checkpoint_file[file]));
-    if (!fault)
-        return OK;
+    if (!fault || fault == not_mapped)
+        return fault ? ERR_IO : OK;
     damaged(path, fault);
     name_complete(a, r, folder);
     return ERR_REJECT;

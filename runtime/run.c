@@ -36,6 +36,28 @@ static void catch_signals(void)
     signal(SIGPIPE, SIG_IGN);                        /* the write fails, and says so */
 }
 
+/* A library that generates code without looking whether it got the memory ends so (oneDNN
+ * does), or a file that was cut off while it was read.  The default action follows. */
+static void on_crash(int signal)
+{
+    static const char text[] =
+        "error: prun crashed: a library found no memory (look at 'ulimit -v' and free memory), a file was cut off while it was read, or prun has a bug; "
+        "checkpoints that were saved stand\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)signal, (void)written;
+}
+
+/* Sanitizers have handlers of their own. */
+static void catch_crashes(void)
+{
+    static const int crash[] = {SIGSEGV, SIGBUS};
+    for (size_t i = 0; i < sizeof crash / sizeof *crash; i++) {
+        struct sigaction before, act = {.sa_handler = on_crash, .sa_flags = (int)SA_RESETHAND};
+        if (sigaction(crash[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(crash[i], &act, NULL);
+    }
+}
+
 /* A test that watches the run preloads a library with this function. */
 static void (*find_mark(void))(int64_t)
 {
@@ -277,6 +299,8 @@ Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *pe
 {
     Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = -1, .mark = find_mark()};
     catch_signals();
+    if (!peers->world)                               /* of a rank the launcher says how it ended */
+        catch_crashes();
     Status s = execute(&r);
     Status closed = log_close(&r.log);
     if (s == OK)

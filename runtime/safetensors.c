@@ -4,7 +4,6 @@
  * one is durable. */
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +12,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "runtime/json.h"
 #include "runtime/safetensors.h"
 
 enum { HEADER_LIMIT = 100 << 20, ALIGN = 8 };
@@ -122,6 +122,7 @@ static Status read_header(Arena *a, SFile *f)
     if (f->map_bytes < 8 || n > HEADER_LIMIT || n > f->map_bytes - 8)
         return reject(f->path, "not a safetensors file: its header is longer than the file", NULL);
     json_error_t why;
+    json_begin_reading();
     json_t *root = json_loadb((const char *)f->map + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(root)) {
         json_decref(root);
@@ -165,7 +166,7 @@ const STensor *sfile_find(const SFile *f, const char *name)
 
 /* ---- writing ---- */
 
-static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
+static char *header_text(const STensor *tensor, uint32_t n)
 {
     json_t *root = json_object();
     int64_t at = 0;
@@ -182,28 +183,35 @@ static const char *header_text(Arena *a, const STensor *tensor, uint32_t n)
         at += tensor[i].bytes;
     }
     char *text = json_dumps(root, JSON_COMPACT);
-    size_t length = strlen(text);
-    const char *padded = arena_printf(a, "%s%*s", text, (int)((ALIGN - length % ALIGN) % ALIGN), "");
-    free(text);
     json_decref(root);
-    return padded;
+    return text;
 }
 
-SFileHead sfile_head(Arena *a, const STensor *tensor, uint32_t n)
+Status sfile_head(Arena *a, const STensor *tensor, uint32_t n, SFileHead *out)
 {
-    const char *header = header_text(a, tensor, n);
-    size_t length = strlen(header);
-    char *head = arena_alloc(a, 8 + length);
+    json_begin_writing();
+    char *text = header_text(tensor, n);
+    Status s = json_written("the header of a safetensors file");
+    if (s != OK) {
+        free(text);
+        return s;
+    }
+    size_t length = strlen(text), padded = (length + ALIGN - 1) / ALIGN * ALIGN;
+    char *head = arena_alloc(a, 8 + padded);
     for (int i = 0; i < 8; i++)
-        head[i] = (char)(unsigned char)((uint64_t)length >> (8 * i));
-    memcpy(head + 8, header, length);
-    return (SFileHead){head, 8 + length};
+        head[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
+    memset(head + 8, ' ', padded);
+    memcpy(head + 8, text, length);
+    free(text);
+    *out = (SFileHead){head, 8 + padded};
+    return OK;
 }
 
 Status sfile_write(Arena *a, const char *path, const STensor *tensor, uint32_t n)
 {
-    SFileHead head = sfile_head(a, tensor, n);
+    SFileHead head;
     Writer w;
+    TRY(sfile_head(a, tensor, n, &head));
     TRY(writer_open(a, &w, path));
     writer_put(&w, head.data, head.bytes);
     for (uint32_t i = 0; i < n; i++)

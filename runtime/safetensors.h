@@ -15,7 +15,7 @@ const STensor *sfile_find(const SFile *, const char *name);
 /* What a file begins with: its length and the header.  The data of the tensors follow
  * end to end, in order. */
 typedef struct SFileHead { const char *data; size_t bytes; } SFileHead;
-SFileHead sfile_head(Arena *, const STensor *, uint32_t n);
+Status sfile_head(Arena *, const STensor *, uint32_t n, SFileHead *);
 /* Write through a temporary name, fsync, rename; '-' is standard output. */
 Status sfile_write(Arena *, const char *path, const STensor *, uint32_t n);
 

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY       /* states that need no heap */
 #include <xxhash.h>
 
 #include "base/files.h"
@@ -118,18 +120,17 @@ static void write_parts(Together *t, const StoredList *list, SFileHead head)
 static void read_back(Together *t, uint64_t *xxh3)
 {
     char *block = arena_alloc(t->a, BLOCK);
-    XXH3_state_t *hash = XXH3_createState();
-    XXH3_64bits_reset(hash);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
     for (int64_t at = 0; at < t->at && !t->file.error; at += BLOCK) {
         size_t n = t->at - at < BLOCK ? (size_t)(t->at - at) : BLOCK;
         exchange_begin(t->rank, -1);
         writer_get(&t->file, block, n, (uint64_t)at);
-        XXH3_64bits_update(hash, block, n);
+        XXH3_64bits_update(&hash, block, n);
         if (t->out.in_place)
             writer_put(&t->out, block, n);
     }
-    *xxh3 = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
+    *xxh3 = XXH3_64bits_digest(&hash);
 }
 
 /* ---- closing ---- */
@@ -161,14 +162,6 @@ static void discard(Together *t)
         writer_discard(&t->out);
 }
 
-static Status write_together(Together *t, const StoredList *list, SFileHead head, SFileSum *sum)
-{
-    TRY(open_file(t, head));
-    write_parts(t, list, head);
-    TRY(rank_outcome(t->rank, finish_parts(t)));
-    return rank_outcome(t->rank, t->makes ? finish(t, sum) : OK);
-}
-
 static STensor *shapes(Arena *a, const StoredList *list)
 {
     STensor *shape = NEWN(a, STensor, list->n + 1);
@@ -177,10 +170,20 @@ static STensor *shapes(Arena *a, const StoredList *list)
     return shape;
 }
 
+static Status write_together(Together *t, const StoredList *list, SFileSum *sum)
+{
+    SFileHead head;
+    TRY(rank_outcome(t->rank, sfile_head(t->a, shapes(t->a, list), list->n, &head)));
+    TRY(open_file(t, head));
+    write_parts(t, list, head);
+    TRY(rank_outcome(t->rank, finish_parts(t)));
+    return rank_outcome(t->rank, t->makes ? finish(t, sum) : OK);
+}
+
 Status stored_write(Arena *a, const Rank *r, const char *path, const StoredList *list, SFileSum *sum)
 {
     Together t = {.a = a, .rank = r, .path = path, .makes = rank_reports(r)};
-    Status s = write_together(&t, list, sfile_head(a, shapes(a, list), list->n), sum);
+    Status s = write_together(&t, list, sum);
     if (s != OK)
         discard(&t);
     return s;

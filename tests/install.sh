@@ -1,15 +1,85 @@
 #!/bin/bash
-# make install: the files, their places, and programs that run from there.
+# make install, uninstall and deb: the files, their places, programs that run from there, manual
+# pages and completions that know every option of the table.
 cd "$TOP" || exit 2
-prefix=$(cat build/gen/prefix)
-make -s install DESTDIR="$TMP" PREFIX="$prefix" >"$TMP/log" 2>&1 || { cat "$TMP/log"; exit 1; }
 check() { if eval "$2"; then echo "ok $1"; else cat "$TMP/log"; echo "not ok $1"; fi; }
+make -s install DESTDIR="$TMP/at" PREFIX=/opt/p >"$TMP/log" 2>&1 || { cat "$TMP/log"; exit 1; }
 
-root=$TMP$prefix
-check "programs and models are where they belong, and nothing else" \
-    '[ "$(cd "$root" && echo * bin/* share/* share/pplan/*)" = "bin share bin/pplan bin/prun share/pplan share/pplan/models" ]'
+root=$TMP/at/opt/p
+check "programs, models, manuals and completions are where they belong, and nothing else" \
+    '[ "$(cd "$root" && find . -type f ! -path "./share/pplan/models/*" | LC_ALL=C sort | tr "\n" " ")" = \
+"./bin/pplan ./bin/prun ./share/bash-completion/completions/pplan ./share/bash-completion/completions/prun \
+./share/fish/vendor_completions.d/pplan.fish ./share/fish/vendor_completions.d/prun.fish ./share/man/man1/pplan.1 ./share/man/man1/prun.1 \
+./share/zsh/site-functions/_pplan ./share/zsh/site-functions/_prun " ]'
 check "all bundled models are installed" 'diff -r models "$root/share/pplan/models"'
-check "pplan runs" '"$root/bin/pplan" --version'
-check "prun runs" '"$root/bin/prun" --version'
-make -s uninstall DESTDIR="$TMP" PREFIX="$prefix"
+check "pplan runs, and finds its models beside it" '(cd / && "$root/bin/pplan" check tiny/tiny_gpt2.pmodel) >"$TMP/log" 2>&1'
+check "prun runs" '"$root/bin/prun" --version >"$TMP/log"'
+mv "$TMP/at" "$TMP/moved"
+check "what is installed can be moved" '(cd / && "$TMP/moved/opt/p/bin/pplan" tiny/tiny_gpt2.pmodel -c laptop1) >"$TMP/log" 2>&1'
+mv "$TMP/moved" "$TMP/at"
+
+# ---- manuals and completions ----
+
+# long PROGRAM: its options, as --help lists them, and those of a letter as the table has them.
+long() { sed -nE 's/^OPTION\([a-z_]+, *([^,]*), *"([^"]+)",.*/--\2/p' cli/options.def; }
+grep -c '^OPTION' cli/options.def >"$TMP/rows"
+check "the test reads every row of the table" '[ "$(long | wc -l)" = "$(cat "$TMP/rows")" ]'
+known() { cat "$root/share/man/man1/pplan.1" "$root/share/man/man1/prun.1" | sed 's/\\-/-/g' | grep -oE -- "--[a-z][a-z-]*" | sort -u; }
+check "the manuals have every option" '[ -z "$(comm -23 <(long | sort -u) <(known))" ]'
+for p in pplan prun; do
+    page=$root/share/man/man1/$p.1
+    if command -v groff >/dev/null; then
+        check "$p.1 is set without a warning" '[ -z "$(groff -man -Tutf8 -ww "$page" 2>&1 >/dev/null)" ]'
+    else
+        echo "skip $p.1 is set without a warning (no groff)"
+    fi
+    check "$p.1 names the version and no placeholder" 'grep -q "$(cat VERSION)" "$page" && ! grep -qE "@[A-Z]+@" "$page"'
+    for shell in zsh fish; do
+        file=$(ls "$root"/share/$shell/*/*$p*)
+        if command -v $shell >/dev/null; then
+            check "$shell reads the completions of $p" '$shell -n "$file" >"$TMP/log" 2>&1'
+        else
+            echo "skip $shell reads the completions of $p (no $shell)"
+        fi
+        check "$shell's completions of $p have its options" \
+            '[ -z "$(comm -23 <("$root/bin/$p" --help | sed -nE "s/^  --([a-z-]+) .*/\1/p" | grep -v version | sort) <(grep -oE -- "(--| -l )[a-z-]+" "$file" | sed -E "s/^(--| -l )//" | sort -u))" ]'
+    done
+done
+
+# completions WORD...: what bash offers for the last of the words.
+completions() {
+    bash --norc -c '. "$1"; p=$2; shift 2; PATH=$0:$PATH; COMP_WORDS=("$p" "$@"); COMP_CWORD=$#
+        last=${COMP_WORDS[COMP_CWORD]}; "_$p" "$p" "$last" "${COMP_WORDS[COMP_CWORD - 1]}"; printf "%s\n" "${COMPREPLY[@]}"' \
+        "$root/bin" "$root/share/bash-completion/completions/$1" "$@" 2>"$TMP/log"
+}
+check "bash completes commands" '[ "$(completions pplan es)" = estimate ]'
+check "bash completes options of the command" '[ "$(completions pplan check --op)" = --ops ] && [ -z "$(completions pplan check --to)" ]'
+check "bash completes bundled clusters" '[ "$(completions pplan plan x -c laptop | tr "\n" " ")" = "$(cd models/clusters && ls laptop*.pcluster | sed "s/.pcluster//" | tr "\n" " ")" ]'
+check "bash completes values" '[ "$(completions prun x.plan --ranks t)" = threads ]'
+check "bash completes files" '[ "$(completions prun Makef)" = Makefile ]'
+
+make -s uninstall DESTDIR="$TMP/at" PREFIX=/opt/p
 check "uninstall removes it all" '[ -z "$(find "$root" -type f)" ]'
+
+# ---- the Debian package ----
+
+if ! command -v dpkg-deb >/dev/null; then
+    echo "skip a Debian package (no dpkg-deb)"
+    return 0 2>/dev/null || exit 0
+fi
+make -s deb >"$TMP/log" 2>&1
+deb=$(ls build/pplan_"$(cat VERSION)"_*.deb)
+check "make deb names what it made" 'grep -qx "$deb" "$TMP/log"'
+check "its control file has what dpkg needs" 'dpkg-deb -I "$deb" >"$TMP/log" && grep -qE "^ Version: $(cat VERSION)$" "$TMP/log" && grep -qE "^ Depends: .*libc6 \(>= .*libdnnl.*libjansson4" "$TMP/log"'
+check "it has programs, manuals, completions and models" '[ "$(dpkg-deb -c "$deb" | grep -cE " ./usr/(bin/(pplan|prun)|share/man/man1/(pplan|prun).1.gz|share/bash-completion/completions/pplan|share/pplan/models/gpt2.pmodel)$")" = 6 ]'
+check "all files belong to root" '[ -z "$(dpkg-deb -c "$deb" | grep -v " root/root ")" ]'
+dpkg-deb -x "$deb" "$TMP/deb" && dpkg-deb -e "$deb" "$TMP/deb/DEBIAN"
+check "its sums are right" '(cd "$TMP/deb" && md5sum -c --quiet DEBIAN/md5sums) && [ "$(wc -l <"$TMP/deb/DEBIAN/md5sums")" = "$(find "$TMP/deb/usr" -type f | wc -l)" ]'
+check "its programs run" '(cd / && "$TMP/deb/usr/bin/pplan" tiny/tiny_gpt2.pmodel -c laptop1 -o "$TMP/g.plan" && "$TMP/deb/usr/bin/prun" "$TMP/g.plan" --data random --steps 1) >"$TMP/log" 2>&1'
+# The serial OpenBLAS is asked for by its folder; a licence and an address are the distributor's.
+if command -v lintian >/dev/null; then
+    lintian --no-cfg -F "$deb" 2>/dev/null | grep "^E:" | grep -vE "custom-library-search-path|no-copyright-file|bogus-mail-host" >"$TMP/log"
+    check "lintian finds no other error" '[ ! -s "$TMP/log" ]'
+else
+    echo "skip lintian finds no other error (no lintian)"
+fi

@@ -158,20 +158,13 @@ static void put_clusters(FILE *f, const Measured *m)
 
 const char *measure_text(Arena *a, const Measured *m, const char *version)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) {
-        fprintf(stderr, "error: out of memory (text of the figures)\n");
-        exit(3);
-    }
+    TextStream s;
+    text_stream_open(&s);
+    FILE *f = s.f;
     put_head(f, m, version);
     put_how(f, m);
     put_device(f, "core", "one core", m, &m->one, " / devices");
     put_device(f, "cores", "all cores together", m, &m->all, "");
     put_clusters(f, m);
-    fclose(f);
-    const char *kept = arena_strndup(a, text, n);
-    free(text);
-    return kept;
+    return text_stream_take(&s, a, NULL);
 }

@@ -5,53 +5,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Memory { FILE *f; char *text; size_t n; } Memory;
-
-static void memory_open(Memory *m)
-{
-    m->f = open_memstream(&m->text, &m->n);
-    if (!m->f)
-        abort();
-}
-
-static const char *memory_take(Memory *m, Arena *a)
-{
-    fclose(m->f);
-    const char *text = arena_strndup(a, m->text, m->n);
-    free(m->text);
-    return text;
-}
+#include "base/text.h"
 
 const char *graph_form(Arena *a, const Graph *g)
 {
-    Memory m;
-    memory_open(&m);
-    graph_print(m.f, g);
-    return memory_take(&m, a);
+    TextStream s;
+    text_stream_open(&s);
+    graph_print(s.f, g);
+    return text_stream_take(&s, a, NULL);
 }
 
 const char *program_form(Arena *a, const Program *p)
 {
-    Memory m;
-    memory_open(&m);
-    program_print(m.f, p);
-    return memory_take(&m, a);
+    TextStream s;
+    text_stream_open(&s);
+    program_print(s.f, p);
+    return text_stream_take(&s, a, NULL);
 }
 
 const char *cluster_form(Arena *a, const Cluster *cl)
 {
-    Memory m;
-    memory_open(&m);
-    cluster_print(m.f, cl);
-    return memory_take(&m, a);
+    TextStream s;
+    text_stream_open(&s);
+    cluster_print(s.f, cl);
+    return text_stream_take(&s, a, NULL);
+}
+
+const char *profile_form(Arena *a, const Profile *p)
+{
+    TextStream s;
+    text_stream_open(&s);
+    profile_print(s.f, p);
+    return text_stream_take(&s, a, NULL);
 }
 
 const char *plan_form(Arena *a, const Plan *plan, const Graph *g)
 {
-    Memory m;
-    memory_open(&m);
-    plan_print(m.f, plan, g);
-    return memory_take(&m, a);
+    TextStream s;
+    text_stream_open(&s);
+    plan_print(s.f, plan, g);
+    return text_stream_take(&s, a, NULL);
 }
 
 static FILE *text_stream(const char *text)
@@ -84,6 +77,20 @@ const char *check_program_form(Arena *a, const Program *p)
     if (s != OK)
         return "a printed program does not read back";
     return strcmp(text, program_form(a, back)) == 0 ? NULL : "a program reads back to another one";
+}
+
+const char *read_mutant(const char *text, size_t bytes, IncludePath includes, const char *(*check)(Arena *, Diags *, const Units *))
+{
+    Arena *input = arena_new("input"), *a = arena_new("graph");
+    Diags *ds = diags_new(sources_new(input));
+    Units units;
+    const char *wrong = NULL;
+    if (parse_text(ds, "mutant", text, bytes, includes, &units) == OK && diags_status(ds) == OK)
+        wrong = check(a, ds, &units);
+    diags_flush(ds, stderr);
+    arena_free(a);
+    arena_free(input);
+    return wrong;
 }
 
 /* ---- files ---- */

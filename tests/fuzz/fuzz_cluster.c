@@ -84,16 +84,7 @@ static const char *check_cluster(Arena *a, Diags *ds, const Units *units)
 
 static const char *run(const char *text, size_t bytes)
 {
-    Arena *input = arena_new("input"), *a = arena_new("graph");
-    Diags *ds = diags_new(sources_new(input));
-    Units units;
-    const char *wrong = NULL;
-    if (parse_text(ds, "mutant", text, bytes, (IncludePath){0}, &units) == OK && diags_status(ds) == OK)
-        wrong = check_cluster(a, ds, &units);
-    diags_flush(ds, stderr);
-    arena_free(a);
-    arena_free(input);
-    return wrong;
+    return read_mutant(text, bytes, (IncludePath){0}, check_cluster);
 }
 
 int main(int argc, char **argv)

@@ -89,16 +89,7 @@ static void start(FuzzSeeds *seeds)
 
 static const char *run(const char *text, size_t bytes)
 {
-    Arena *input = arena_new("input"), *a = arena_new("graph");
-    Diags *ds = diags_new(sources_new(input));
-    Units units;
-    const char *wrong = NULL;
-    if (parse_text(ds, "mutant", text, bytes, INCLUDES, &units) == OK && diags_status(ds) == OK)
-        wrong = check_model(a, ds, &units);
-    diags_flush(ds, stderr);
-    arena_free(a);
-    arena_free(input);
-    return wrong;
+    return read_mutant(text, bytes, INCLUDES, check_model);
 }
 
 int main(int argc, char **argv)

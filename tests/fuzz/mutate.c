@@ -392,7 +392,10 @@ static int run_rounds(const Fuzz *f, const FuzzSeeds *seeds, double seconds)
             slow_round = now.round;
         }
     }
-    if (status == 0)
+    if (status == 0 && now.accepted == 0) {
+        printf("of %llu rounds on %zu seeds none was accepted: what they lead to was not tried\n", now.round, seeds->n);
+        status = 1;
+    } else if (status == 0)
         printf("%llu rounds on %zu seeds, %llu accepted; the slowest, %llu, took %.2f s\n", now.round, seeds->n, now.accepted,
                slow_round, slowest);
     free(room);

@@ -426,7 +426,7 @@ static void bundled_files_survive_formatting(void **state)
         for (size_t i = 0; i < found.gl_pathc; i++) {
             Run r = run_new();
             Source *source = NULL;
-            assert_int_equal(read_source(r.ds, found.gl_pathv[i], &source), OK);
+            assert_int_equal(read_source(r.ds, found.gl_pathv[i], (IncludePath){0}, &source), OK);
             const char *once = format_source(r.arena, r.ds, source);
             if (!once)
                 assert_non_null(strstr(source->path, "golden"));  /* a case about mistakes */
