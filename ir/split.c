@@ -72,9 +72,16 @@ bool op_distributes(const Op *op, uint8_t f)
     return op->kind == OP_cross_entropy && op->factor[f].role == 'c';
 }
 
+/* An axis that merge and unmerge have on one side only: the other side's axes, which are
+ * parts of it or have it as a part, would have to be cut at the same elements. */
+static bool joins_or_parts(const Graph *g, const Op *op, uint8_t f)
+{
+    return (op->kind == OP_merge || op->kind == OP_unmerge) && op_arg_has(g, op, 0, f) != op_out_has(g, op, 0, f);
+}
+
 bool op_may_split(const Graph *g, const Op *op, uint8_t f)
 {
-    if (op_needs_whole(op->kind, op->factor[f].role))
+    if (op_needs_whole(op->kind, op->factor[f].role) || joins_or_parts(g, op, f))
         return false;
     for (int k = 0; k < op->nout; k++) {
         if (!has_value(op->out[k]) || op_out_has(g, op, k, f))

@@ -27,8 +27,9 @@ def data(case, name, *shape):
 
 # -- the ops, in the layout of the language; each returns the output --
 
-def attention(q, k, v, causal=False, window=None, scale=None, mask=None, bias=None):
-    """q[b, s, h, e], k and v[b, t, g, e]; window: keys a query sees back, itself included; mask[b, t]: true is attended."""
+def attention(q, k, v, causal=False, window=None, scale=None, mask=None, bias=None, doc=None, keep=1.0):
+    """q[b, s, h, e], k and v[b, t, g, e]; window: keys a query sees back, itself included; mask[b, t]: true is attended;
+    doc[b, s]: keys of the query's own document are; keep: what dropout multiplies probabilities [b, h, s, t] by."""
     h, g, e = q.shape[2], k.shape[2], q.shape[3]
     k, v = (x.repeat_interleave(h // g, dim=2) for x in (k, v))
     score = torch.einsum("bshe,bthe->bhst", q, k) * (1.0 / math.sqrt(e) if scale is None else scale)
@@ -42,7 +43,9 @@ def attention(q, k, v, causal=False, window=None, scale=None, mask=None, bias=No
         visible = visible & (key > query - window)
     if mask is not None:
         visible = visible & mask[:, None, None, :]
-    return torch.einsum("bhst,bthe->bshe", score.masked_fill(~visible, -math.inf).softmax(-1), v)
+    if doc is not None:
+        visible = visible & (doc[:, None, :, None] == doc[:, None, None, :])
+    return torch.einsum("bhst,bthe->bshe", keep * score.masked_fill(~visible, -math.inf).softmax(-1), v)
 
 
 def cross_entropy(logits, labels, ignore=None, smooth=0.0):
@@ -51,9 +54,11 @@ def cross_entropy(logits, labels, ignore=None, smooth=0.0):
     return F.cross_entropy(flat, labels.reshape(-1), ignore_index=-100 if ignore is None else ignore, label_smoothing=smooth)
 
 
-def rope(x, base=10000.0):
+def rope(x, base=10000.0, at=None):
+    """x[b, s, h, e]; at[b, s]: positions, the place in the sequence where there are none."""
     rate = base ** (-torch.arange(0, x.shape[3], 2, dtype=torch.float64) / x.shape[3])
-    angle = (torch.arange(x.shape[1], dtype=torch.float64)[:, None] * rate)[:, None, :]
+    place = torch.arange(x.shape[1]) if at is None else at
+    angle = (place.double()[..., None] * rate)[..., None, :]
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), dim=-1)
 

@@ -81,6 +81,43 @@ def decays(path, w):
     return w.ndim >= 2 and not path.endswith(".b")
 
 
+def dropout(shape, path, seed, step, p):
+    """What each element is multiplied by in the step-th step, from 0: kept when its word is at least floor(p * 2^32)."""
+    count, threshold = int(np.prod(shape)), math.floor(p * 4294967296.0)
+    return np.array([1.0 / (1.0 - p) if w >= threshold else 0.0 for w in words(count, path, seed, step)]).reshape(shape)
+
+
+class Rate:
+    """Linear over `warmup` steps up to lr, then down to min_lr, which step number `steps` has."""
+
+    def __init__(self, lr, warmup=0, steps=0, decay="none", min_lr=0.0):
+        self.lr, self.warmup, self.steps, self.decay, self.min_lr = lr, warmup, steps, decay, min_lr
+
+    def __call__(self, step):
+        """Of a step, from 1."""
+        if step <= self.warmup:
+            return self.lr * step / self.warmup
+        if self.decay == "none":
+            return self.lr
+        done = min(1.0, (step - self.warmup) / (self.steps - self.warmup))
+        left = {"cosine": 0.5 * (1.0 + math.cos(math.pi * done)), "linear": 1.0 - done}[self.decay]
+        return self.min_lr + (self.lr - self.min_lr) * left
+
+
+class Sgd:
+    """Momentum as in PyTorch: m = momentum * m + g; no clipping, no decay."""
+
+    def __init__(self, momentum):
+        self.lr, self.momentum, self.m = 0.0, momentum, {}
+
+    def step(self, weights, grads):
+        """As AdamW.step."""
+        for name, w in weights.items():
+            self.m[name] = self.momentum * self.m.get(name, 0.0) + grads[name]
+            w -= self.lr * self.m[name]
+        return math.sqrt(sum(float((g * g).sum()) for g in grads.values()))
+
+
 class AdamW:
     """Decoupled decay, bias-corrected moments; one clip factor min(1, clip / norm) for all weights."""
 

@@ -3,6 +3,7 @@
 /* Models under pinned plans of many ranks, and their numbers against those of the same
  * model on one device: in f64 and all ranks in lockstep, unless a test says otherwise. */
 #include <math.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "frontend/frontend.h"
@@ -11,7 +12,7 @@
 /* ---- models and plans ---- */
 
 /* defines: "batch=4 heads=12", dims and params, dtype=f64 unless it is among them; text: a model of its own that may include
- * the standard blocks, or NULL: models/tiny/MODEL.pmodel. */
+ * the standard blocks, or NULL: models/tiny/MODEL.pmodel, or models/MODEL.pmodel where there is none. */
 typedef struct Setting { const char *model, *defines, *text; } Setting;
 
 typedef struct Model { Arena *a; Diags *ds; Units units; Graph *g; Cluster *cl; } Model;
@@ -36,7 +37,8 @@ static inline Status parse_setting(Model *m, Setting s)
     IncludePath blocks = {&std, 1}, none = {0};
     if (s.text)
         return parse_text(m->ds, s.model, s.text, strlen(s.text), blocks, &m->units);
-    return parse_file(m->ds, arena_printf(m->a, "%s/models/tiny/%s.pmodel", source_tree(), s.model), none, &m->units);
+    const char *tiny = arena_printf(m->a, "%s/models/tiny/%s.pmodel", source_tree(), s.model);
+    return parse_file(m->ds, access(tiny, F_OK) == 0 ? tiny : arena_printf(m->a, "%s/models/%s.pmodel", source_tree(), s.model), none, &m->units);
 }
 
 static inline Model model_load_in(const char *dtype, Setting s)

@@ -104,7 +104,14 @@ static inline void lock_fill_weights(LockRank *r)
     }
 }
 
-/* Integers below `classes`; every seventh label is `ignored`, where there is one. */
+/* Integers below what the input picks from, or `classes` where it is not known; nine in ten truths are true. */
+static inline int64_t lock_integer(const Input *in, int64_t classes, double noise)
+{
+    if (in->dtype == DT_u8)
+        return noise > -0.8;
+    return (int64_t)((noise + 1) / 2 * (double)(in->limit.of ? in->limit.below : classes));
+}
+
 static inline void lock_fill_inputs(LockRank *r, int64_t classes)
 {
     for (uint32_t k = 0; k < r->p->ninput; k++) {
@@ -118,7 +125,7 @@ static inline void lock_fill_inputs(LockRank *r, int64_t classes)
                 if (dtype_is_float(t->dtype))
                     real_put(t, lock_at(r, in->tensor, 0, m), i, x);
                 else
-                    int_put(t, lock_at(r, in->tensor, 0, m), i, (int64_t)((x + 1) / 2 * (double)classes));
+                    int_put(t, lock_at(r, in->tensor, 0, m), i, lock_integer(in, classes, x));
             }
     }
 }

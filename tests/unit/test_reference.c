@@ -1,6 +1,6 @@
 /* The whole path, from a model file to trained weights, against PyTorch in f64:
- * losses and norms of ten AdamW steps, every gradient of the first step, weights
- * at the end.  The numbers come from tests/reference/make_reference.py. */
+ * losses and norms of ten steps, every gradient of the first step, weights at the
+ * end.  The numbers come from tests/reference/make_reference.py and make_models.py. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,9 @@
 
 #include "base/text.h"
 #include "cli/load.h"
+#include "kernels/operand.h"
 #include "runtime/runtime.h"
+#include "runtime/safetensors.h"
 
 static const char *top(void)
 {
@@ -47,6 +49,22 @@ static const char *field(const char *line, const char *key)
     return NULL;
 }
 
+static const char *word(Arena *a, const char *line, const char *key)
+{
+    const char *text = field(line, key);
+    assert_non_null(text);
+    return arena_strndup(a, text, strcspn(text, " "));
+}
+
+/* The n-th of the words with commas between them; `-`: there are none; NULL: so many there are not. */
+static const char *part(Arena *a, const char *line, const char *key, int n)
+{
+    const char *at = field(line, key);
+    for (; at && n > 0 && at[strcspn(at, ", ")] == ','; n--)
+        at += strcspn(at, ",") + 1;
+    return !at || n > 0 || *at == '-' ? NULL : arena_strndup(a, at, strcspn(at, ", "));
+}
+
 static double number(const char *line, const char *key)
 {
     const char *text = field(line, key);
@@ -58,6 +76,14 @@ static bool is_record(const char *line, const char *kind, int step)
 {
     size_t n = strlen(kind);
     return strncmp(line, kind, n) == 0 && line[n] == ' ' && (step < 0 || (int)number(line, "step") == step);
+}
+
+static bool has_record(const Reference *r, const char *kind)
+{
+    for (uint32_t i = 0; i < r->nline; i++)
+        if (is_record(r->line[i], kind, -1))
+            return true;
+    return false;
 }
 
 static const char *record(const Reference *r, const char *kind, int step)
@@ -79,41 +105,118 @@ typedef struct Subject {
     Data    *data;
 } Subject;
 
-static const char *write_tokens(Arena *a, const Reference *r)
+enum { MOST_INPUTS = 8 };
+
+static const char *temporary(Arena *a)
 {
-    char *path = arena_strdup(a, "/tmp/pplan-tokens-XXXXXX");
+    char *path = arena_strdup(a, "/tmp/pplan-data-XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    const char *at = field(record(r, "tokens", -1), "values");
-    while (at && *at) {
-        char *end;
-        uint16_t token = (uint16_t)strtol(at, &end, 10);
-        assert_int_equal(write(fd, &token, 2), 2);
-        at = *end == ',' ? end + 1 : NULL;
-    }
     close(fd);
     return path;
+}
+
+static const char *write_tokens(Arena *a, const Reference *r)
+{
+    const char *path = temporary(a);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (const char *at = field(record(r, "tokens", -1), "values"); at && *at;) {
+        char *end;
+        uint16_t token = (uint16_t)strtol(at, &end, 10);
+        assert_int_equal(fwrite(&token, 2, 1, f), 1);
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* Of an `input` record: the samples of all steps. */
+static STensor read_input(Arena *a, const char *line)
+{
+    const char *type = word(a, line, "type");
+    STensor t = {.name = word(a, line, "name"), .dtype = dtype_find(type, (int)strlen(type))};
+    int64_t n = 1;
+    for (const char *extent; (extent = part(a, line, "shape", t.rank)); n *= t.extent[t.rank++])
+        t.extent[t.rank] = strtol(extent, NULL, 10);
+    t.bytes = n * dtype_bytes(t.dtype);
+    char *data = arena_alloc(a, (size_t)t.bytes);
+    const Tensor shape = {.dtype = t.dtype};
+    const char *at = field(line, "values");
+    for (int64_t i = 0; i < n; i++) {
+        char *end;
+        real_put(&shape, data, i, strtod(at, &end));
+        at = end + 1;
+    }
+    t.data = data;
+    return t;
+}
+
+static const char *write_inputs(Arena *a, const Reference *r)
+{
+    const char *path = temporary(a);
+    STensor t[MOST_INPUTS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->nline; i++)
+        if (is_record(r->line[i], "input", -1)) {
+            assert_true(n < MOST_INPUTS);
+            t[n++] = read_input(a, r->line[i]);
+        }
+    assert_int_equal(sfile_write(a, path, t, n), OK);
+    return path;
+}
+
+static void open_data(Subject *s, const Reference *r)
+{
+    bool tokens = has_record(r, "tokens");
+    const char *file = tokens ? write_tokens(s->a, r) : write_inputs(s->a, r), *spec[MOST_INPUTS];
+    for (uint32_t i = 0; !tokens && i < s->p->ninput; i++)
+        spec[i] = arena_printf(s->a, "%s=%s", s->p->input[i].name, file);
+    if (tokens)
+        spec[0] = arena_printf(s->a, "%s:u16", file);
+    assert_int_equal(data_open(s->a, s->p, spec, tokens ? 1 : s->p->ninput, 1, &s->data), OK);
+    unlink(file);
+}
+
+/* The words of `pplan MODEL`, with a plan of one device. */
+static void load_subject(Subject *s, const Reference *r, const char *name, const char *dtype, int microbatches)
+{
+    const char *line = record(r, "model", -1), *define, **argv = NULL;
+    const char *source = field(line, "source") ? word(s->a, line, "source") : arena_printf(s->a, "tests/reference/%s.pmodel", name);
+    const char *const fixed[] = {"pplan", arena_printf(s->a, "%s/%s", top(), source), "-c", "laptop1", arena_printf(s->a, "-Ddtype=%s", dtype),
+                                 "--with", arena_printf(s->a, "microbatches = %d", microbatches)};
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        PUSH(s->a, argv, n, fixed[i]);
+    for (int i = 0; (define = part(s->a, line, "defines", i)); i++)
+        PUSH(s->a, argv, n, arena_printf(s->a, "-D%s", define));
+    Args args;
+    assert_int_equal(args_read(s->a, PPLAN, (int)n, (char **)argv, &args), OK);
+    assert_int_equal(load_model(&s->l, &args), OK);
+}
+
+static void set_optimizer(Subject *s, const Reference *r)
+{
+    const char *line = has_record(r, "set") ? record(r, "set", -1) : NULL, **set = NULL, *one;
+    uint32_t n = 0;
+    for (int i = 0; line && (one = part(s->a, line, "values", i)); i++)
+        PUSH(s->a, set, n, one);
+    assert_int_equal(settings_apply(&s->rank.optimizer, set, n, false), OK);
 }
 
 static void open_subject(Subject *s, const Reference *r, const char *name, const char *dtype, int microbatches)
 {
     *s = (Subject){.a = arena_new("test")};
-    char *with = arena_printf(s->a, "microbatches = %d", microbatches);
-    char *argv[] = {"pplan", arena_printf(s->a, "%s/tests/reference/%s.pmodel", top(), name), "-c", "laptop1",
-                    arena_printf(s->a, "-Ddtype=%s", dtype), "--with", with};
-    Args args;
     Plan *plan;
     Programs programs;
-    assert_int_equal(args_read(s->a, PPLAN, (int)(sizeof argv / sizeof *argv), argv, &args), OK);
-    assert_int_equal(load_model(&s->l, &args), OK);
+    load_subject(s, r, name, dtype, microbatches);
     assert_int_equal(load_plan(&s->l, false, &plan, &programs), OK);
     s->p = programs.rank[0];
     assert_int_equal(s->p->microbatches, microbatches);
-    const char *tokens = write_tokens(s->a, r), *spec = arena_printf(s->a, "%s:u16", tokens);
-    assert_int_equal(data_open(s->a, s->p, &spec, 1, 1, &s->data), OK);
-    unlink(tokens);
+    open_data(s, r);
     assert_int_equal(rank_open(&s->rank, s->a, s->p, isa_best()), OK);
     rank_init(&s->rank, 1);
+    set_optimizer(s, r);
     s->rank.step.step = 0;
 }
 
@@ -222,31 +325,32 @@ static void compare(const char *name, const char *dtype, int microbatches, Toler
 static const Tolerance exact = {1e-15, 1e-12, 1e-12, 1e-10, 1e-14, 1e-9};
 static const Tolerance single = {1e-6, 1e-5, 1e-5, 1e-5, 1e-7, 1e-2};
 
-static void gpt2_in_f64(void **state)
+/* For as many micro-batches as the model allows. */
+static void run_model(const char *name, const char *dtype, Tolerance t)
 {
-    (void)state;
-    for (int m = 1; m <= 4; m *= 2)
-        compare("tiny_gpt2", "f64", m, exact);
+    Arena *a = arena_new("reference");
+    const Reference r = read_reference(a, name);
+    const char *whole = field(record(&r, "model", -1), "whole");
+    for (int m = 1; m <= (whole && *whole == '1' ? 1 : 4); m *= 2)
+        compare(name, dtype, m, t);
+    arena_free(a);
 }
 
-static void llama_in_f64(void **state)
+static void in_f64(void **state)
 {
-    (void)state;
-    for (int m = 1; m <= 4; m *= 2)
-        compare("tiny_llama", "f64", m, exact);
+    run_model(*state, "f64", exact);
 }
 
-static void both_in_f32(void **state)
+static void in_f32(void **state)
 {
-    (void)state;
-    for (int m = 1; m <= 4; m *= 2) {
-        compare("tiny_gpt2", "f32", m, single);
-        compare("tiny_llama", "f32", m, single);
-    }
+    run_model(*state, "f32", single);
 }
+
+#define MODEL(name) {name " in f64", in_f64, NULL, NULL, (void *)name}, {name " in f32", in_f32, NULL, NULL, (void *)name}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_in_f64), cmocka_unit_test(llama_in_f64), cmocka_unit_test(both_in_f32)};
+    const struct CMUnitTest tests[] = {MODEL("tiny_gpt2"), MODEL("tiny_llama"), MODEL("bert_base"), MODEL("t5_small"),
+                                       MODEL("vit_b16"), MODEL("mlp"), MODEL("two_tower"), MODEL("packed")};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
