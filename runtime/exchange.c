@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/groups.h"
+
 /* ---- instructions ---- */
 
 typedef Status (*Exchange)(const Rank *, const KCall *);
@@ -77,59 +79,17 @@ Status exchange_settle(const Rank *r, const Proc *proc)
     return OK;
 }
 
-/* ---- groups ----
- *
- * Groups of one kind, such as those along a mesh axis, differ only in their first rank.
- * They are disjoint and have one id, but are numbered differently in the programs of
- * different stages.  So ranks tell each other the kinds they have, as hashes, and the
- * id is the kind's place in the sorted list of all. */
-
-enum { MOST_KINDS = 60 };
-typedef struct Kinds { int64_t hash[MOST_KINDS]; uint32_t n; } Kinds;
-
-static bool meets(const Instr *in)
-{
-    return op_info[in->op].flags & OPF_COMM && in->op != OP_send && in->op != OP_recv;
-}
-
-/* Never 0, which stands for no kind. */
-static int64_t kind_of(const RankGroup *g)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-    for (uint32_t i = 0; i < g->n; i++)
-        hash = (hash ^ (g->rank[i] - g->rank[0])) * 0x100000001b3;
-    return (int64_t)(hash | 1);
-}
-
-static void add_kind(Kinds *k, int64_t hash)
-{
-    uint32_t i = 0;
-    while (i < k->n && k->hash[i] < hash)
-        i++;
-    if (i < k->n && k->hash[i] == hash)
-        return;
-    assert(k->n < MOST_KINDS && "meshes have few axes");
-    memmove(&k->hash[i + 1], &k->hash[i], sizeof *k->hash * (k->n - i));
-    k->hash[i] = hash;
-    k->n++;
-}
-
-/* Those that instructions meet in; the group of all is there anyhow. */
-static void add_kinds(Kinds *k, const Program *p)
-{
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        const RankGroup *g = meets(&p->instr[i]) ? &p->group[p->instr[i].group] : NULL;
-        if (g && g->n < p->nranks)
-            add_kind(k, kind_of(g));
-    }
-}
+/* ---- groups ---- */
 
 uint32_t ranks_groups(const Program *const *program, uint32_t n)
 {
-    Kinds k = {.n = 0};
+    Arena *a = arena_new("groups");
+    GroupNames *names = NEWN(a, GroupNames, n);
     for (uint32_t i = 0; i < n; i++)
-        add_kinds(&k, program[i]);
-    return GROUPS_OF_RUN + k.n;
+        group_names(program[i], &names[i]);
+    uint32_t groups = GROUPS_OF_RUN + group_ids(a, names, n).nid;
+    arena_free(a);
+    return groups;
 }
 
 static CommGroup *make_group(Rank *r, uint32_t id, const RankGroup *g)
@@ -148,23 +108,15 @@ static void make_group_of_all(Rank *r)
     r->all = make_group(r, GROUP_OF_ALL, &g);
 }
 
-static uint32_t group_id(const Kinds *k, const RankGroup *g)
-{
-    uint32_t i = 0;
-    for (int64_t hash = kind_of(g); k->hash[i] != hash;)
-        i++;
-    return GROUPS_OF_RUN + i;
-}
-
-static void make_groups(Rank *r, const Kinds *k)
+static void make_groups(Rank *r, const GroupIds *ids)
 {
     const Program *p = r->program;
     r->group = NEWN(r->arena, CommGroup *, p->ngroup);
     for (uint32_t i = 0; i < p->ninstr; i++) {
-        if (!meets(&p->instr[i]) || r->group[p->instr[i].group])
+        if (!group_meets(&p->instr[i]) || r->group[p->instr[i].group])
             continue;
         const RankGroup *g = &p->group[p->instr[i].group];
-        r->group[p->instr[i].group] = g->n == p->nranks ? r->all : make_group(r, group_id(k, g), g);
+        r->group[p->instr[i].group] = g->n == p->nranks ? r->all : make_group(r, GROUPS_OF_RUN + group_id(ids, g), g);
     }
 }
 
@@ -186,7 +138,7 @@ Status rank_outcome(const Rank *r, Status mine)
 }
 
 /* What each rank tells all others before anything else. */
-typedef struct Hello { int64_t hash, reports, kind[MOST_KINDS]; } Hello;
+typedef struct Hello { int64_t hash, reports; GroupNames groups; } Hello;
 enum { HELLO_WORDS = sizeof(Hello) / sizeof(int64_t) };
 
 /* All hold parts of one plan; the first rank that does not says so. */
@@ -215,16 +167,15 @@ static Status meet(Rank *r, uint64_t hash)
 {
     Hello mine = {.hash = (int64_t)hash, .reports = has_tensor(r->program->loss)};
     Hello *all = NEWN(r->arena, Hello, r->program->nranks);
-    Kinds k = {.n = 0};
-    add_kinds(&k, r->program);
-    memcpy(mine.kind, k.hash, sizeof *k.hash * k.n);
+    GroupNames *names = NEWN(r->arena, GroupNames, r->program->nranks);
+    group_names(r->program, &mine.groups);
     TRY(r->end->comm->all_gather(r->all, &mine, all, (int64_t)r->program->nranks * HELLO_WORDS, DT_i64));
     r->reporter = find_reporter(r, all);
     TRY(compare_hashes(r, all));
     for (uint32_t i = 0; i < r->program->nranks; i++)
-        for (int j = 0; j < MOST_KINDS && all[i].kind[j]; j++)
-            add_kind(&k, all[i].kind[j]);
-    make_groups(r, &k);
+        names[i] = all[i].groups;
+    const GroupIds ids = group_ids(r->arena, names, r->program->nranks);
+    make_groups(r, &ids);
     return OK;
 }
 

@@ -1,72 +1,50 @@
 #ifndef TESTS_UNIT_LAYOUT_ROWS_H
 #define TESTS_UNIT_LAYOUT_ROWS_H
-/* The layout matrix: models whose axes divide by every degree, and rows, each of a model,
- * a mesh of up to eight ranks and what else may change how a step is computed.  Rows that
- * cover all pairs of values, and dozens of them. */
-#include <math.h>
-
-#include "base/text.h"
-#include "tests/unit/layouts.h"
-
-/* ---- models ---- */
-
-typedef struct Fixture {
-    const char *name;
-    Setting     of;
-    const char *block, *half, *last;  /* the repeat; the second norm of a round; the last norm */
-    int         layers;
-    const char *rules;                /* of every plan */
-    int64_t     vocab;                /* elements of the stored axis */
-    const char *zeroed;               /* weights of this path start at zero: the loss is ln V; NULL: none */
-    bool        ignores;              /* labels that do not count, more of them in the first samples */
-} Fixture;
-
-enum { IGNORED = 59, VOCAB = 60 };    /* IGNORED: a class, so that it is a label of any model */
-#define CLIPPED 0.05                  /* the norm that gradients are clipped to: smaller than that of any model here */
-
-#define DECODER "include \"decoder.pmodel\"\n"                                                                              \
-    "model m {\n dim batch = 8, seq = 12, vocab = 60, hidden = 48, ffn = 120, heads = 12, kv_heads = 4\n"                   \
-    " param layers = 2, dtype = f64\n defaults { linear.bias = false }\n precision { compute = dtype }\n"                   \
-    " optimizer adamw { lr = 1e-3, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1 }\n"                                       \
-    " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n"
-#define LAYERS(window) " repeat layers as layer {\n"                                                                        \
-    "  x = x + attn(norm1: rmsnorm(x), heads, kv_heads" window ")\n  x = x + mlp: swiglu(norm2: rmsnorm(x), ffn)\n }\n"
-
-static const char zero_head[] = DECODER " weight tok[vocab, hidden]\n x = embed(ids, tok)\n" LAYERS("")
-    " minimize cross_entropy(head: linear(norm: rmsnorm(x), vocab, init = zeros), labels)\n}\n";
-static const char two_losses[] = DECODER " weight tok[vocab, hidden]\n x = embed(ids, tok)\n" LAYERS("")
-    " main = cross_entropy(head: linear(norm: rmsnorm(x), vocab, bias = true), labels, ignore = 59, smooth = 0.1)\n"
-    " again = cross_entropy(back: linear(x, vocab), ids, ignore = 58)\n minimize main + 0.3 * again\n}\n";
-static const char windowed[] = DECODER " weight tok[vocab, hidden] frozen\n x = embed(ids, tok)\n" LAYERS(", window = 5")
-    " minimize cross_entropy(head: linear(norm: rmsnorm(x), vocab), labels)\n}\n";
-
-#define GPT2 "vocab=61 hidden=48 heads=12 ffn=120 context=60"
-
-static const Fixture fixtures[] = {
-    {.name = "tied_and_padded", .of = {"tiny_gpt2", GPT2, NULL}, .block = "h", .half = "ln2", .last = "ln_f", .layers = 5, .rules = "pad vocab to 60; ", .vocab = 120},
-    {.name = "grouped_heads", .of = {"tiny_llama", "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120", NULL}, .block = "layer", .half = "norm2", .last = "norm", .layers = 7, .rules = "", .vocab = 60},
-    {.name = "dropout", .of = {"tiny_gpt2", GPT2 " drop=0.2", NULL}, .block = "h", .half = "ln2", .last = "ln_f", .layers = 2, .rules = "pad vocab to 60; ", .vocab = 120},
-    {.name = "zero_head", .of = {"zero_head", "", zero_head}, .block = "layer", .half = "norm2", .last = "norm", .layers = 5, .rules = "", .vocab = 60, .zeroed = "head.w"},
-    {.name = "two_losses_of_unequal_labels", .of = {"two_losses", "", two_losses}, .block = "layer", .half = "norm2", .last = "norm", .layers = 7, .rules = "", .vocab = 60, .ignores = true},
-    {.name = "window_and_frozen", .of = {"windowed", "", windowed}, .block = "layer", .half = "norm2", .last = "norm", .layers = 3, .rules = "", .vocab = 60},
-};
-enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
+/* The layout matrix: rows, each of a model, a mesh of up to eight ranks and what else may
+ * change how a step is computed.  Rows that cover all pairs of values, and dozens of them. */
+#include "tests/unit/layout_models.h"
 
 /* ---- rows ---- */
 
-typedef enum Dimension { MODEL, PP, DP, TP, SEQ, MICRO, SCHEDULE, CLIP, EPS, RECOMPUTED, SHARDED, DIMENSIONS } Dimension;
-static const uint8_t values[DIMENSIONS] = {[MODEL] = FIXTURES, [PP] = 6, [DP] = 6, [TP] = 6, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 2, [EPS] = 2, [RECOMPUTED] = 2, [SHARDED] = 2};
+typedef enum Dimension { MODEL, PP, DP, TP, SEQ, MICRO, SCHEDULE, CLIP, EPS, RECOMPUTED, SHARDED, CP, DIMENSIONS } Dimension;
 
-typedef struct Row { uint8_t at[DIMENSIONS]; } Row;   /* numbers of values; degrees are those + 1 */
+/* Models, and how many values of each dimension their rows have.  Model 0 may have them all. */
+typedef struct Family { const Fixture *fixture; uint8_t values[DIMENSIONS]; } Family;
+
+enum { FAMILY_decoders, FAMILY_bundled, FAMILIES };
+
+static const Family families[FAMILIES] = {
+    [FAMILY_decoders] = {decoders, {[MODEL] = DECODERS, [PP] = 6, [DP] = 6, [TP] = 6, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 2, [EPS] = 2, [RECOMPUTED] = 2, [SHARDED] = 2, [CP] = 1}},
+    [FAMILY_bundled] = {bundled, {[MODEL] = BUNDLED, [PP] = 4, [DP] = 4, [TP] = 4, [SEQ] = 2, [MICRO] = 3, [SCHEDULE] = 2, [CLIP] = 1, [EPS] = 1, [RECOMPUTED] = 2, [SHARDED] = 2, [CP] = 3}},
+};
+
+typedef struct Row { const Family *family; uint8_t at[DIMENSIONS]; } Row;   /* numbers of values; degrees are those + 1 */
+
+/* A dimension that another needs more than one of, or itself. */
+static const Dimension needs[DIMENSIONS] = {[SEQ] = TP, [SCHEDULE] = PP, [SHARDED] = DP};
+
+static const Fixture *fixture_of(const Row *r)
+{
+    return &r->family->fixture[r->at[MODEL]];
+}
 
 static int64_t ranks_of(const Row *r)
 {
-    return (r->at[PP] + 1) * (r->at[DP] + 1) * (r->at[TP] + 1);
+    return (r->at[PP] + 1) * (r->at[DP] + 1) * (r->at[CP] + 1) * (r->at[TP] + 1);
+}
+
+static int places_of(const Fixture *f)
+{
+    return f->cut ? f->ncut : 2 * f->layers + 1;
 }
 
 static bool is_plan(const Row *r)
 {
-    return ranks_of(r) <= 8 && !(r->at[SEQ] && r->at[TP] == 0) && !(r->at[SCHEDULE] && r->at[PP] == 0) && !(r->at[SHARDED] && r->at[DP] == 0);
+    const Fixture *f = fixture_of(r);
+    for (int d = 0; d < DIMENSIONS; d++)
+        if (r->at[d] && needs[d] && r->at[needs[d]] == 0)
+            return false;
+    return ranks_of(r) <= 8 && !(r->at[MICRO] && f->whole) && r->at[PP] <= places_of(f) && !((r->at[SEQ] || r->at[CP]) && !f->position[0]);
 }
 
 static int64_t micro_of(const Row *r)
@@ -77,83 +55,58 @@ static int64_t micro_of(const Row *r)
 /* Divides by every degree that may split it. */
 static int64_t seq_of(const Row *r, bool large)
 {
-    return large ? 60 : r->at[SEQ] && r->at[TP] + 1 == 5 ? 20 : 12;
+    int64_t parts = (r->at[SEQ] ? r->at[TP] + 1 : 1) * (r->at[CP] + 1);
+    return large && 60 % parts == 0 ? 60 : parts == 5 ? 20 : 12 % parts ? 24 : 12;
 }
 
 static Setting setting_of(Arena *a, const Row *r, bool large)
 {
-    const Fixture *f = &fixtures[r->at[MODEL]];
+    const Fixture *f = fixture_of(r);
     Setting s = f->of;
-    s.defines = arena_printf(a, "%s batch=%lld seq=%lld layers=%d", f->of.defines, (long long)(micro_of(r) * (r->at[DP] + 1) * 2),
-                             (long long)seq_of(r, large), f->layers);
+    Text t = text_new(a);
+    text_add(&t, "%s batch=%lld ", f->of.defines, (long long)(micro_of(r) * (r->at[DP] + 1) * 2));
+    f->lengths(&t, seq_of(r, large));
+    if (f->layers)
+        text_add(&t, " layers=%d", f->layers);
+    s.defines = t.s;
     return s;
 }
 
-/* The n-th place to cut a model: before a round, before its second half, before the last norm. */
+/* The n-th place to cut a model. */
 static const char *cut_at(Arena *a, const Fixture *f, int64_t n)
 {
     int round = (int)(n / 2);
+    if (f->cut)
+        return f->cut[n];
     if (round == f->layers)
         return f->last;
     return n % 2 ? arena_printf(a, "%s[%d].%s", f->block, round, f->half) : arena_printf(a, "%s[%d]", f->block, round);
 }
 
+static void add_positions(Text *t, const Fixture *f, const char *mesh)
+{
+    for (int i = 0; i < MOST_POSITIONS && f->position[i]; i++)
+        text_add(t, "split %s by %s; ", f->position[i], mesh);
+}
+
 static Pin pin_of(Arena *a, const Row *r)
 {
-    const Fixture *f = &fixtures[r->at[MODEL]];
-    int64_t pp = r->at[PP] + 1, tp = r->at[TP] + 1, places = 2 * f->layers + 1;
+    const Fixture *f = fixture_of(r);
+    int64_t pp = r->at[PP] + 1, tp = r->at[TP] + 1;
     Text t = text_new(a);
     text_add(&t, "%s", f->rules);
     for (int64_t s = 1; s < pp; s++)
-        text_add(&t, "stage before %s; ", cut_at(a, f, s * places / pp));
+        text_add(&t, "stage before %s; ", cut_at(a, f, s * places_of(f) / pp));
     if (tp > 1)
-        text_add(&t, "split %sffn, vocab by tp; ", tp == 5 ? "" : "heads, ");
-    text_add(&t, "%s%s%s%s", r->at[SHARDED] ? "shard optimizer by dp; " : "", r->at[SEQ] ? "split seq by tp; " : "", r->at[SCHEDULE] ? "schedule = \"gpipe\"; " : "",
-             r->at[RECOMPUTED] ? arena_printf(a, "recompute %s full", f->block) : "");
-    return (Pin){pp, r->at[DP] + 1, 1, tp, micro_of(r), t.s};
-}
-
-/* ---- what ranks begin with ---- */
-
-static void zero_weight(LockRank *r, const char *path)
-{
-    const State *s = state_of(r->p, path);
-    if (s)
-        memset(lock_at(r, s->weight, 0, 0), 0, (size_t)tensor_bytes(&r->p->tensor[s->weight.i]));
-}
-
-/* Of sample s of n, about (s + 1) / n of the labels count; `label`: its number among all. */
-static bool is_ignored(int64_t label, int64_t s, int64_t n)
-{
-    return lock_noise("ignored", label) > 2.0 * (double)(s + 1) / (double)n - 1;
-}
-
-static void ignore_labels(LockRank *r)
-{
-    for (uint32_t k = 0; k < r->p->ninput; k++) {
-        const Input *in = &r->p->input[k];
-        if (!has_tensor(in->tensor))
-            continue;
-        const Tensor *t = &r->p->tensor[in->tensor.i];
-        for (uint32_t m = 0; strcmp(in->name, "labels") == 0 && m < r->p->buffer[t->buffer.i].slots; m++)
-            for (int64_t i = 0; i < tensor_elements(t); i++) {
-                int64_t g = lock_global(t, i, m);
-                if (is_ignored(g, g / t->axis[1].global, t->axis[0].global))
-                    int_put(t, lock_at(r, in->tensor, 0, m), i, IGNORED);
-            }
-    }
-}
-
-typedef struct Begun { const Fixture *f; int64_t classes; } Begun;
-
-static void fill_fixture(LockRank *r, const void *ctx)
-{
-    const Begun *b = ctx;
-    lock_fill(r, b->classes);
-    if (b->f->zeroed)
-        zero_weight(r, b->f->zeroed);
-    if (b->f->ignores)
-        ignore_labels(r);
+        text_add(&t, "split %s%s, %s by tp; ", f->heads && tp != 5 ? "heads, " : "", f->split[0].name, f->split[1].name);
+    if (r->at[SHARDED])
+        text_add(&t, "shard optimizer by dp; ");
+    if (r->at[SEQ])
+        add_positions(&t, f, "tp");
+    if (r->at[CP])
+        add_positions(&t, f, "cp");
+    text_add(&t, "%s%s", r->at[SCHEDULE] ? "schedule = \"gpipe\"; " : "", r->at[RECOMPUTED] ? f->recomputed : "");
+    return (Pin){pp, r->at[DP] + 1, r->at[CP] + 1, tp, micro_of(r), t.s};
 }
 
 /* ---- rows that cover all pairs ---- */
@@ -162,10 +115,18 @@ enum { MOST_VALUES = 8, MOST_ROWS = 80, DOZEN = 12, TRIES = 1000 };
 
 typedef struct Rows { Row row[MOST_ROWS]; int n; } Rows;
 
-typedef struct Pairs { bool open[DIMENSIONS][MOST_VALUES][DIMENSIONS][MOST_VALUES]; uint32_t n; uint64_t state; } Pairs;   /* state: of the numbers drawn */
+typedef struct Pairs {
+    const Family *family;
+    bool     open[DIMENSIONS][MOST_VALUES][DIMENSIONS][MOST_VALUES];
+    uint32_t n;
+    uint64_t state;                   /* of the numbers drawn */
+} Pairs;
 
+/* Where there is a choice. */
 static uint32_t draw(Pairs *p, uint32_t below)
 {
+    if (below == 1)
+        return 0;
     p->state = p->state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(p->state >> 33) % below;
 }
@@ -188,28 +149,26 @@ static void cover(Pairs *p, const Row *r)
 }
 
 /* The smallest plan with two values: degrees are 1 and switches off, but for what a value needs. */
-static Row least(int d, uint8_t x, int e, uint8_t y)
+static Row least(const Family *family, int d, uint8_t x, int e, uint8_t y)
 {
-    Row r = {{0}};
+    Row r = {.family = family};
     r.at[d] = x;
     r.at[e] = y;
-    if (r.at[SEQ] && d != TP && e != TP)
-        r.at[TP] = 1;
-    if (r.at[SCHEDULE] && d != PP && e != PP)
-        r.at[PP] = 1;
-    if (r.at[SHARDED] && d != DP && e != DP)
-        r.at[DP] = 1;
+    for (int k = 0; k < DIMENSIONS; k++)
+        if (r.at[k] && needs[k] && d != (int)needs[k] && e != (int)needs[k])
+            r.at[needs[k]] = 1;
     return r;
 }
 
-static Pairs all_pairs(void)
+static Pairs all_pairs(const Family *family)
 {
-    Pairs p = {.state = 1};
+    const uint8_t *values = family->values;
+    Pairs p = {.family = family, .state = 1};
     for (int d = 0; d < DIMENSIONS; d++)
         for (int e = d + 1; e < DIMENSIONS; e++)
             for (uint8_t x = 0; x < values[d]; x++)
                 for (uint8_t y = 0; y < values[e]; y++) {
-                    Row r = least(d, x, e, y);
+                    Row r = least(family, d, x, e, y);
                     p.open[d][x][e][y] = is_plan(&r);
                     p.n += is_plan(&r);
                 }
@@ -227,11 +186,11 @@ static Row next_row(Pairs *p)
         d += e == DIMENSIONS;
         e = e == DIMENSIONS ? d + 1 : e;
     }
-    Row best = least(d, (uint8_t)x, e, (uint8_t)y);
+    Row best = least(p->family, d, (uint8_t)x, e, (uint8_t)y);
     for (int i = 0; i < TRIES; i++) {
-        Row r;
+        Row r = {.family = p->family};
         for (int k = 0; k < DIMENSIONS; k++)
-            r.at[k] = (uint8_t)(k == d ? x : k == e ? y : (int)draw(p, values[k]));
+            r.at[k] = (uint8_t)(k == d ? x : k == e ? y : (int)draw(p, p->family->values[k]));
         if (is_plan(&r) && news(p, &r) > news(p, &best))
             best = r;
     }
@@ -239,10 +198,10 @@ static Row next_row(Pairs *p)
     return best;
 }
 
-static Rows rows_of_all_pairs(void)
+static Rows rows_of_all_pairs(const Family *family)
 {
     Rows all = {.n = 0};
-    for (Pairs p = all_pairs(); p.n > 0;) {
+    for (Pairs p = all_pairs(family); p.n > 0;) {
         assert_true(all.n < MOST_ROWS);
         all.row[all.n++] = next_row(&p);
     }
@@ -281,10 +240,11 @@ static int best_row(const Rows *all, const bool *taken, const Rows *rows, const 
 /* The n-th dozen of rows of many ranks, each with every value of every dimension; no row is in two. */
 static Rows dozen_of(const Rows *all, int n)
 {
+    const Family *family = all->row[0].family;
     bool taken[MOST_ROWS] = {false};
     Rows dozen = {.n = 0};
     for (int k = 0; k <= n; k++) {
-        Pairs p = all_pairs();
+        Pairs p = all_pairs(family);
         for (dozen.n = 0; dozen.n < DOZEN; dozen.n++) {
             int best = best_row(all, taken, &dozen, &p);
             taken[best] = true;
@@ -293,7 +253,7 @@ static Rows dozen_of(const Rows *all, int n)
         }
     }
     for (int d = 0; d < DIMENSIONS; d++)
-        for (uint8_t x = 0; x < values[d]; x++)
+        for (uint8_t x = 0; x < family->values[d]; x++)
             if (!has_value_of(&dozen, d, x))
                 fail_msg("dozen %d: no row has value %d of dimension %d", n, x, d);
     return dozen;

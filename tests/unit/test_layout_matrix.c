@@ -16,6 +16,7 @@
 /* How rows are run. */
 typedef struct RowGroup {
     const char *name;
+    int         family;
     Start       start;
     const char *how;                  /* in words */
     int         dozen;                /* of rows of many ranks; -1: all rows */
@@ -23,15 +24,17 @@ typedef struct RowGroup {
     int         steps, twice;         /* every how many-th row is run twice */
 } RowGroup;
 
-enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUPS };
+enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUPS };
 
 static const RowGroup groups[GROUPS] = {
-    [GROUP_lockstep] = {"lockstep", START_lockstep, "in lockstep", -1, false, false, 2, 8},
-    [GROUP_threads] = {"threads", START_threads, "as threads", -1, false, true, 2, 1},
-    [GROUP_f32] = {"f32", START_threads, "as threads", -1, true, true, 2, 8},
-    [GROUP_processes] = {"processes", START_processes, "as processes", 0, false, true, 3, 1},
-    [GROUP_races] = {"races", START_threads, "as threads under ThreadSanitizer", 1, false, false, 3, 12},
-    [GROUP_lifetimes] = {"lifetimes", START_threads, "as threads under AddressSanitizer", 2, false, false, 3, 12},
+    [GROUP_lockstep] = {"lockstep", FAMILY_decoders, START_lockstep, "in lockstep", -1, false, false, 2, 8},
+    [GROUP_threads] = {"threads", FAMILY_decoders, START_threads, "as threads", -1, false, true, 2, 1},
+    [GROUP_f32] = {"f32", FAMILY_decoders, START_threads, "as threads", -1, true, true, 2, 8},
+    [GROUP_processes] = {"processes", FAMILY_decoders, START_processes, "as processes", 0, false, true, 3, 1},
+    [GROUP_races] = {"races", FAMILY_decoders, START_threads, "as threads under ThreadSanitizer", 1, false, false, 3, 12},
+    [GROUP_lifetimes] = {"lifetimes", FAMILY_decoders, START_threads, "as threads under AddressSanitizer", 2, false, false, 3, 12},
+    [GROUP_bundled] = {"bundled", FAMILY_bundled, START_lockstep, "in lockstep", -1, false, false, 2, 8},
+    [GROUP_bundled_threads] = {"bundled_threads", FAMILY_bundled, START_threads, "as threads", -1, false, false, 2, 8},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -57,24 +60,33 @@ static void assert_split(const Model *m, const History *h, const char *dim, int6
     fail_msg("%s: '%s' is not split", what, dim);
 }
 
-/* By degree of tp: rows in which it split ffn and vocab, heads, and the sequence. */
-typedef struct Splits { int ffn[7], heads[7], seq[7]; } Splits;
+/* By degree of tp: rows in which it split what it must, heads, and the sequence. */
+typedef struct Splits { int must[7], heads[7], seq[7]; } Splits;
 
-static void check_split(const Model *m, const Row *r, const History *h, bool large, Splits *s, const char *what)
+static int64_t extent_of(const Graph *g, const char *dim)
 {
-    int64_t tp = r->at[TP] + 1;
+    for (uint32_t d = 0; d < g->ndim; d++)
+        if (strcmp(g->dim[d].name, dim) == 0)
+            return g->dim[d].extent;
+    fail_msg("no axis '%s'", dim);
+    return 0;
+}
+
+static void check_split(const Model *m, const Row *r, const History *h, Splits *s, const char *what)
+{
+    const Fixture *f = fixture_of(r);
+    int64_t tp = r->at[TP] + 1, parts = (r->at[SEQ] ? tp : 1) * (r->at[CP] + 1);
+    for (int i = 0; i < MOST_POSITIONS && f->position[i]; i++)
+        assert_split(m, h, f->position[i], extent_of(m->g, f->position[i]), parts, what);
+    s->seq[tp] += r->at[SEQ];
     if (tp == 1)
         return;
-    assert_split(m, h, "ffn", 120, tp, what);
-    assert_split(m, h, "vocab", fixtures[r->at[MODEL]].vocab, tp, what);
-    s->ffn[tp]++;
-    if (tp != 5) {
+    for (int i = 0; i < MOST_SPLITS; i++)
+        assert_split(m, h, f->split[i].name, f->split[i].extent, tp, what);
+    s->must[tp]++;
+    if (f->heads && tp != 5) {
         assert_split(m, h, "heads", 12, tp, what);
         s->heads[tp]++;
-    }
-    if (r->at[SEQ]) {
-        assert_split(m, h, "seq", seq_of(r, large), tp, what);
-        s->seq[tp]++;
     }
 }
 
@@ -107,7 +119,7 @@ static const char *row_text(Arena *a, const Row *r, const RowGroup *g)
 {
     const Setting s = setting_of(a, r, g->large);
     const Pin pin = pin_of(a, r);
-    return arena_printf(a, "%s %s: pp=%lld dp=%lld tp=%lld m=%lld clip %d eps %d '%s' %s %s", s.model, s.defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
+    return arena_printf(a, "%s %s: pp=%lld dp=%lld cp=%lld tp=%lld m=%lld clip %d eps %d '%s' %s %s", s.model, s.defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp, (long long)pin.tp,
                         (long long)pin.microbatches, r->at[CLIP], r->at[EPS], pin.rules, g->single ? "f32" : "f64", g->how);
 }
 
@@ -116,14 +128,18 @@ static Model model_of_row(Arena *a, const Row *r, const RowGroup *g)
     Setting s = setting_of(a, r, g->large);
     s.defines = arena_printf(a, "dtype=%s %s", g->single ? "f32" : "f64", s.defines);
     Model m = model_load(s);
-    m.g->optimizer.clip = r->at[CLIP] ? CLIPPED : 0;
-    m.g->optimizer.eps = r->at[EPS] ? 1 : 1e-8;
+    m.g->optimizer.warmup = 0;        /* lockstep has one rate */
+    m.g->optimizer.decay = DECAY_NONE;
+    if (r->family->values[CLIP] > 1)
+        m.g->optimizer.clip = r->at[CLIP] ? CLIPPED : 0;
+    if (r->family->values[EPS] > 1)
+        m.g->optimizer.eps = r->at[EPS] ? 1 : 1e-8;
     return m;
 }
 
 static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, const char *what)
 {
-    const Begun begun = {&fixtures[r->at[MODEL]], classes_of(m->g)};
+    const Begun begun = {fixture_of(r), classes_of(m->g)};
     const Plan plan = plan_of(m, pin);
     history_run(h, m->a, lower_programs(m, &plan), plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun}, what);
 }
@@ -134,7 +150,7 @@ static void check_one(const Row *r, const History *one, const Limits *limits, co
 {
     const LockRank *x = &one->after[0].rank[0];
     double loss = scalar(x, x->p->loss), norm = scalar(x, x->p->norm);
-    if (fixtures[r->at[MODEL]].zeroed && fabs(loss - log(VOCAB)) > limits->loss)
+    if (fixture_of(r)->zeroed && fabs(loss - log(VOCAB)) > limits->loss)
         fail_msg("%s: a head of zeros costs %.17g, not ln %d", what, loss, VOCAB);
     if (r->at[CLIP] && norm <= CLIPPED)
         fail_msg("%s: a norm of %g is not clipped", what, norm);
@@ -184,7 +200,7 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
     History all, again;
     const History *one = reference_of(&done->ref, r, g, what);
     run_pin(&all, &m, r, pin_of(a, r), g, g->start, what);
-    check_split(&m, r, &all, g->large, &done->split, what);
+    check_split(&m, r, &all, &done->split, what);
     same_history(one, &all, limits, what);
     if (twice) {
         run_pin(&again, &m, r, pin_of(a, r), g, g->start, what);
@@ -201,23 +217,23 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
 
 static Rows rows_of(const RowGroup *g)
 {
-    const Rows all = rows_of_all_pairs();
+    const Rows all = rows_of_all_pairs(&families[g->family]);
     return g->dozen < 0 ? all : dozen_of(&all, g->dozen);
 }
 
 static const char *group_title(Arena *a, const RowGroup *g)
 {
     const Rows rows = rows_of(g);
-    return arena_printf(a, "%d plans %s in %s, seq %s, %d steps; %d of them twice", rows.n, g->how, g->single ? "f32" : "f64", g->large ? "60" : "12 or 20", g->steps,
+    return arena_printf(a, "%d plans of %s %s in %s, seq %s, %d steps; %d of them twice", rows.n, g->family == FAMILY_bundled ? "bundled models" : "decoders", g->how, g->single ? "f32" : "f64", g->large ? "60" : "12 to 24", g->steps,
                         (rows.n + g->twice - 1) / g->twice);
 }
 
-/* Each degree of tp split ffn and vocab, and the sequence; those that divide them, heads. */
-static void assert_all_split(const Splits *s)
+/* Each degree of tp split what it must, and the sequence; those that divide them, heads. */
+static void assert_all_split(const Fixture *f, const Family *family, const Splits *s)
 {
-    for (int tp = 2; tp <= 6; tp++)
-        if (s->ffn[tp] == 0 || s->seq[tp] == 0 || (s->heads[tp] == 0) != (tp == 5))
-            fail_msg("tp = %d split ffn and vocab in %d rows, seq in %d, heads in %d", tp, s->ffn[tp], s->seq[tp], s->heads[tp]);
+    for (int tp = 2; tp <= family->values[TP]; tp++)
+        if (s->must[tp] == 0 || (s->seq[tp] == 0) == (f->position[0] != NULL) || (s->heads[tp] == 0) == (f->heads && tp != 5))
+            fail_msg("tp = %d split what it must in %d rows, the sequence in %d, heads in %d", tp, s->must[tp], s->seq[tp], s->heads[tp]);
 }
 
 static void run_group(void **state)
@@ -229,7 +245,7 @@ static void run_group(void **state)
         check_row(&rows.row[i], g, i % g->twice == 0, &done);
     close_reference(&done.ref);
     if (g->dozen < 0)
-        assert_all_split(&done.split);
+        assert_all_split(&families[g->family].fixture[0], &families[g->family], &done.split);
 }
 
 /* ---- all rows ---- */
@@ -238,7 +254,8 @@ static void run_group(void **state)
  * dimensions are those that do not change the reference. */
 static bool next_plan(Row *r)
 {
-    static const Dimension order[] = {SEQ, SCHEDULE, RECOMPUTED, SHARDED, PP, TP, EPS, CLIP, MICRO, DP};
+    static const Dimension order[] = {SEQ, SCHEDULE, RECOMPUTED, SHARDED, PP, TP, CP, EPS, CLIP, MICRO, DP};
+    const uint8_t *values = r->family->values;
     size_t k = 0, n = sizeof order / sizeof *order;
     do {
         for (k = 0; k < n && ++r->at[order[k]] == values[order[k]]; k++)
@@ -247,9 +264,8 @@ static bool next_plan(Row *r)
     return k < n;
 }
 
-static int count_plans(uint8_t model)
+static int count_plans(Row r)
 {
-    Row r = {.at = {[MODEL] = model}};
     int n = 1;
     while (next_plan(&r))
         n++;
@@ -260,14 +276,14 @@ static int count_plans(uint8_t model)
 static void every_plan(void **state)
 {
     static const RowGroup by_turns[] = {{.start = START_lockstep, .how = "in lockstep", .steps = 2}, {.start = START_threads, .how = "as threads", .steps = 2}};
-    Row r = {.at = {[MODEL] = *(const uint8_t *)*state}};
+    Row r = *(const Row *)*state;
     Done done = {.plans = 0};
     do
         check_row(&r, &by_turns[done.plans % 2], done.plans % 8 == 7, &done);
     while (next_plan(&r));
     close_reference(&done.ref);
-    assert_all_split(&done.split);
-    assert_int_equal(done.plans, count_plans(r.at[MODEL]));
+    assert_all_split(fixture_of(&r), r.family, &done.split);
+    assert_int_equal(done.plans, count_plans(*(const Row *)*state));
 }
 
 /* ---- what is refused ---- */
@@ -295,7 +311,7 @@ static void write_data(Arena *a, const char *path, const Model *m, const Row *r,
     for (int k = 0; k < 2; k++) {
         int32_t *x = NEWN(a, int32_t, (size_t)(samples * seq));
         for (int64_t i = 0; i < samples * seq; i++) {
-            bool ignored = k == 1 && fixtures[r->at[MODEL]].ignores && is_ignored(i, i / seq % batch, batch);
+            bool ignored = k == 1 && fixture_of(r)->ignores && is_ignored(i, i / seq % batch, batch);
             x[i] = ignored ? IGNORED : (int32_t)((lock_noise(name[k], i) + 1) / 2 * (double)classes_of(m->g));
         }
         t[k] = (STensor){.name = name[k], .dtype = DT_i32, .rank = 2, .extent = {samples, seq}, .data = x, .bytes = 4 * samples * seq};
@@ -328,7 +344,7 @@ static void write_rows(const char *dir, const RowGroup *g)
         Model m = model_of_row(a, r, g);
         write_data(a, data, &m, r, g);
         printf("%lld|%s|%s|mesh pp = %lld, dp = %lld, tp = %lld; microbatches = %lld; bucket = 20 kB; %s|clip=%g eps=%s|%d|%s\n", (long long)ranks_of(r),
-               write_model(a, dir, &fixtures[r->at[MODEL]]), setting_of(a, r, g->large).defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
+               write_model(a, dir, fixture_of(r)), setting_of(a, r, g->large).defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
                (long long)pin.microbatches, pin.rules, m.g->optimizer.clip, r->at[EPS] ? "1" : "1e-8", g->steps, data);
         arena_free(m.a);
         arena_free(a);
@@ -355,18 +371,19 @@ static int run_one_group(RowGroup g)
 static int run_usual(void)
 {
     Arena *a = arena_new("titles");
-    RowGroup lockstep = groups[GROUP_lockstep], lifetimes = groups[GROUP_lifetimes];
-    const struct CMUnitTest tests[] = {group_test(a, &lockstep), group_test(a, &lifetimes), cmocka_unit_test(heads_that_do_not_divide)};
+    RowGroup lockstep = groups[GROUP_lockstep], lifetimes = groups[GROUP_lifetimes], models = groups[GROUP_bundled];
+    const struct CMUnitTest tests[] = {group_test(a, &lockstep), group_test(a, &lifetimes), group_test(a, &models), cmocka_unit_test(heads_that_do_not_divide)};
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(a);
     return bad;
 }
 
-static int run_model(uint8_t model)
+/* The first of a model's rows, each value 0. */
+static int run_model(Row first)
 {
     Arena *a = arena_new("titles");
-    const char *title = arena_printf(a, "all %d plans of %s, in lockstep and as threads by turns, f64, seq 12 or 20", count_plans(model), fixtures[model].name);
-    const struct CMUnitTest tests[] = {{title, every_plan, NULL, NULL, &model}};
+    const char *title = arena_printf(a, "all %d plans of %s, in lockstep and as threads by turns, f64, seq 12 to 24", count_plans(first), fixture_of(&first)->name);
+    const struct CMUnitTest tests[] = {{title, every_plan, NULL, NULL, &first}};
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(a);
     return bad;
@@ -375,15 +392,17 @@ static int run_model(uint8_t model)
 /* Of a model, a group, or the names of all models. */
 static int run_named(const char *name)
 {
-    for (uint8_t i = 0; i < FIXTURES; i++)
-        if (strcmp(fixtures[i].name, name) == 0)
-            return run_model(i);
+    bool list = strcmp(name, "models") == 0;
+    for (int f = 0; f < FAMILIES; f++)
+        for (uint8_t i = 0; i < families[f].values[MODEL]; i++)
+            if (list)
+                puts(families[f].fixture[i].name);
+            else if (strcmp(families[f].fixture[i].name, name) == 0)
+                return run_model((Row){&families[f], {[MODEL] = i}});
     for (int i = 0; i < GROUPS; i++)
         if (strcmp(groups[i].name, name) == 0)
             return run_one_group(groups[i]);
-    for (int i = 0; i < FIXTURES; i++)
-        puts(fixtures[i].name);
-    return strcmp(name, "models") != 0;
+    return !list;
 }
 
 int main(int argc, char **argv)
