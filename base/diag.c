@@ -231,10 +231,21 @@ static void diag_print(const Sources *ss, const Diag *d, FILE *f)
         print_excerpt(ss, d, &p, f);
 }
 
+/* Whether the same was said of the same place before: some rules are checked once a layout. */
+static bool is_repeated(const Diags *ds, const Diag *d)
+{
+    const Diag *x = ds->first;
+    while (x != d && (x->severity != d->severity || x->at.start != d->at.start || x->at.end != d->at.end || strcmp(x->text, d->text) != 0))
+        x = x->next;
+    return x != d;
+}
+
 void diags_flush(Diags *ds, FILE *f)
 {
     int shown = 0, errors = 0;
     for (const Diag *d = ds->first; d; d = d->next) {
+        if (is_repeated(ds, d))
+            continue;
         errors += d->severity == SEV_ERROR;
         if (errors > DIAG_LIMIT)
             break;

@@ -185,6 +185,7 @@ typedef struct Want {
     MeshPart    part;
     bool        used, complained;
     const Rule *kept;                 /* a `keep` that took an op from it */
+    const Op   *whole;                /* the first op of those it names that needs the axis whole; NULL: none does */
 } Want;
 
 typedef struct Wants { Want *want; uint32_t n; const Plan *plan; Diags *ds; Layout *l; DimId *heads; } Wants;
@@ -301,8 +302,12 @@ static bool try_want(Wants *w, Want *want, OpId o)
     if (want->rule && want->rule->path.nstep > 0 && !path_matches(&want->rule->path, op->path))
         return false;
     for (uint8_t f = 0; f < op->nfactor; f++) {
-        if (!is_named(w, op->factor[f].dim, want->name) || !op_may_split(g, op, f))
+        if (!is_named(w, op->factor[f].dim, want->name))
             continue;
+        if (!op_may_split(g, op, f)) {
+            want->whole = want->whole ? want->whole : op;
+            continue;
+        }
         const Rule *kept = keeps(w, op, op->factor[f].dim);
         want->kept = kept ? kept : want->kept;
         if (kept)
@@ -334,6 +339,8 @@ static void check_used(const Wants *w)
                              mesh_axis_name(x->axis));
         if (x->kept)
             diag_note(w->ds, e, x->kept->at, "this rule keeps it whole");
+        else if (x->whole)
+            diag_note(w->ds, e, x->whole->at, "'%s' (%s) needs '%s' whole", x->whole->path, op_info[x->whole->kind].name, x->name);
     }
 }
 
