@@ -147,49 +147,40 @@ static bool is_ignored(int64_t label, int64_t s, int64_t n)
     return lock_noise("ignored", label) > 2.0 * (double)(s + 1) / (double)n - 1;
 }
 
-/* Integers of an input, by their number in the whole batch: `of` gives each from the one it has. */
-typedef int64_t (*IntegerOf)(const Input *, const Tensor *, int64_t number, int64_t now);
+/* Where its document begins, of a token numbered among all: one in four tokens begins one. */
+static int64_t start_of(int64_t token, int64_t seq)
+{
+    while (token % seq > 0 && lock_noise("starts", token) < 0.5)
+        token--;
+    return token;
+}
 
-static void change_input(LockRank *r, const char *name, IntegerOf of)
+/* An integer of the model's input: number g of all, of samples of so many, as any layout has it. */
+static int64_t integer_of(const Fixture *f, const Input *in, int64_t classes, int64_t g)
+{
+    int64_t of_sample = 1;
+    for (uint8_t x = 1; x < in->rank; x++)
+        of_sample *= in->extent[x];
+    if (strcmp(in->name, "at") == 0)
+        return g - start_of(g, of_sample);
+    if (strcmp(in->name, "doc") == 0)
+        return start_of(g, of_sample);
+    if (f->ignores && strcmp(in->name, "labels") == 0 && is_ignored(g, g / of_sample % in->extent[0], in->extent[0]))
+        return in->limit.ignore;
+    return lock_integer(in, classes, lock_noise(in->name, g));
+}
+
+static void fill_integers(LockRank *r, const Fixture *f, int64_t classes)
 {
     for (uint32_t k = 0; k < r->p->ninput; k++) {
         const Input *in = &r->p->input[k];
-        if (!has_tensor(in->tensor) || strcmp(in->name, name) != 0)
+        if (!has_tensor(in->tensor) || dtype_is_float(in->dtype))
             continue;
         const Tensor *t = &r->p->tensor[in->tensor.i];
         for (uint32_t m = 0; m < r->p->buffer[t->buffer.i].slots; m++)
-            for (int64_t i = 0; i < tensor_elements(t); i++) {
-                char *at = lock_at(r, in->tensor, 0, m);
-                int_put(t, at, i, of(in, t, lock_global(t, i, m), int_at(t, at, i)));
-            }
+            for (int64_t i = 0; i < tensor_elements(t); i++)
+                int_put(t, lock_at(r, in->tensor, 0, m), i, integer_of(f, in, classes, lock_global(t, i, m)));
     }
-}
-
-static int64_t ignored_or_not(const Input *in, const Tensor *t, int64_t g, int64_t now)
-{
-    return is_ignored(g, g / t->axis[1].global, t->axis[0].global) ? in->limit.ignore : now;
-}
-
-/* Documents of a sequence: one in four tokens begins one.  Where that of a token begins. */
-static int64_t start_of(int64_t g, int64_t seq)
-{
-    while (g % seq > 0 && lock_noise("starts", g) < 0.5)
-        g--;
-    return g;
-}
-
-static int64_t place_in_document(const Input *in, const Tensor *t, int64_t g, int64_t now)
-{
-    (void)in;
-    (void)now;
-    return g - start_of(g, t->axis[1].global);
-}
-
-static int64_t document_of(const Input *in, const Tensor *t, int64_t g, int64_t now)
-{
-    (void)in;
-    (void)now;
-    return start_of(g, t->axis[1].global);
 }
 
 typedef struct Begun { const Fixture *f; int64_t classes; } Begun;
@@ -200,10 +191,7 @@ static void fill_fixture(LockRank *r, const void *ctx)
     lock_fill(r, b->classes);
     if (b->f->zeroed)
         zero_weight(r, b->f->zeroed);
-    if (b->f->ignores)
-        change_input(r, "labels", ignored_or_not);
-    change_input(r, "at", place_in_document);
-    change_input(r, "doc", document_of);
+    fill_integers(r, b->f, b->classes);
 }
 
 #endif

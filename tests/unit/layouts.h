@@ -31,14 +31,19 @@ static inline const char *source_tree(void)
     return top ? top : ".";
 }
 
+static inline const char *model_file(Arena *a, const char *model)
+{
+    const char *tiny = arena_printf(a, "%s/models/tiny/%s.pmodel", source_tree(), model);
+    return access(tiny, F_OK) == 0 ? tiny : arena_printf(a, "%s/models/%s.pmodel", source_tree(), model);
+}
+
 static inline Status parse_setting(Model *m, Setting s)
 {
     const char *std = arena_printf(m->a, "%s/models/std", source_tree());
     IncludePath blocks = {&std, 1}, none = {0};
     if (s.text)
         return parse_text(m->ds, s.model, s.text, strlen(s.text), blocks, &m->units);
-    const char *tiny = arena_printf(m->a, "%s/models/tiny/%s.pmodel", source_tree(), s.model);
-    return parse_file(m->ds, access(tiny, F_OK) == 0 ? tiny : arena_printf(m->a, "%s/models/%s.pmodel", source_tree(), s.model), none, &m->units);
+    return parse_file(m->ds, model_file(m->a, s.model), none, &m->units);
 }
 
 static inline Model model_load_in(const char *dtype, Setting s)

@@ -5,7 +5,7 @@
  * array), and dozens of them, are run in several ways: in lockstep, or by the runtime with
  * ranks as threads or as processes.  The argument is the name of such a group; without one it
  * is what needs the address sanitizer.  With the name of a model the program runs every
- * layout of that: tests/slow/layouts.sh.  `write DIR` prepares the rows that prun runs.
+ * layout of that: tests/slow/layouts.sh.  `write DIR GROUP` prepares rows that prun runs.
  *
  * Of a row: losses and norms of its steps, the gradients of the first and the weights at
  * the end; copies of a weight bit by bit after every step; whether the plan split what it
@@ -24,7 +24,7 @@ typedef struct RowGroup {
     int         steps, twice;         /* every how many-th row is run twice */
 } RowGroup;
 
-enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUPS };
+enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_processes, GROUPS };
 
 static const RowGroup groups[GROUPS] = {
     [GROUP_lockstep] = {"lockstep", FAMILY_decoders, START_lockstep, "in lockstep", -1, false, false, 2, 8},
@@ -35,6 +35,7 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_lifetimes] = {"lifetimes", FAMILY_decoders, START_threads, "as threads under AddressSanitizer", 2, false, false, 3, 12},
     [GROUP_bundled] = {"bundled", FAMILY_bundled, START_lockstep, "in lockstep", -1, false, false, 2, 8},
     [GROUP_bundled_threads] = {"bundled_threads", FAMILY_bundled, START_threads, "as threads", -1, false, false, 2, 8},
+    [GROUP_bundled_processes] = {"bundled_processes", FAMILY_bundled, START_processes, "as processes", 0, false, false, 3, 1},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -302,27 +303,46 @@ static void heads_that_do_not_divide(void **unused)
 
 /* ---- rows for prun ---- */
 
-/* Integers as lock_fill_inputs() and fill_fixture() make them, for all steps. */
-static void write_data(Arena *a, const char *path, const Model *m, const Row *r, const RowGroup *g)
+/* An input of all steps, as fill_fixture() makes that of one. */
+static STensor samples_of(Arena *a, const Input *in, const Fixture *f, int64_t classes, int64_t steps)
 {
-    static const char *const name[] = {"ids", "labels"};
-    int64_t batch = graph_samples(m->g), seq = seq_of(r, g->large), samples = batch * g->steps;
-    STensor t[2];
-    for (int k = 0; k < 2; k++) {
-        int32_t *x = NEWN(a, int32_t, (size_t)(samples * seq));
-        for (int64_t i = 0; i < samples * seq; i++) {
-            bool ignored = k == 1 && fixture_of(r)->ignores && is_ignored(i, i / seq % batch, batch);
-            x[i] = ignored ? IGNORED : (int32_t)((lock_noise(name[k], i) + 1) / 2 * (double)classes_of(m->g));
-        }
-        t[k] = (STensor){.name = name[k], .dtype = DT_i32, .rank = 2, .extent = {samples, seq}, .data = x, .bytes = 4 * samples * seq};
+    STensor t = {.name = in->name, .dtype = in->dtype == DT_f64 ? DT_f32 : in->dtype, .rank = in->rank};
+    int64_t n = 1;
+    for (uint8_t x = 0; x < in->rank; x++)
+        n *= t.extent[x] = in->extent[x] * (x == 0 ? steps : 1);
+    t.bytes = n * dtype_bytes(t.dtype);
+    char *data = arena_alloc(a, (size_t)t.bytes);
+    const Tensor shape = {.dtype = t.dtype};
+    for (int64_t i = 0; i < n; i++)
+        if (dtype_is_float(t.dtype))
+            real_put(&shape, data, i, lock_noise(in->name, i));
+        else
+            int_put(&shape, data, i, integer_of(f, in, classes, i));
+    t.data = data;
+    return t;
+}
+
+/* The words after --data. */
+static const char *write_data(Arena *a, const char *path, Model *m, const Row *r, const RowGroup *g)
+{
+    enum { MOST_INPUTS = 8 };
+    const Plan one = plan_of(m, (Pin){1, 1, 1, 1, 1, ""});
+    const Program *p = lower_programs(m, &one)[0];
+    STensor t[MOST_INPUTS];
+    Text words = text_new(a);
+    assert_in_range(p->ninput, 1, MOST_INPUTS);
+    for (uint32_t k = 0; k < p->ninput; k++) {
+        t[k] = samples_of(a, &p->input[k], fixture_of(r), classes_of(m->g), g->steps);
+        text_add(&words, "%s%s=%s", k ? " " : "", p->input[k].name, path);
     }
-    assert_int_equal(sfile_write(a, path, t, 2), OK);
+    assert_int_equal(sfile_write(a, path, t, p->ninput), OK);
+    return words.s;
 }
 
 static const char *write_model(Arena *a, const char *dir, const Fixture *f)
 {
     if (!f->of.text)
-        return arena_printf(a, "%s/models/tiny/%s.pmodel", source_tree(), f->of.model);
+        return model_file(a, f->of.model);
     const char *path = arena_printf(a, "%s/%s.pmodel", dir, f->name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -331,21 +351,28 @@ static const char *write_model(Arena *a, const char *dir, const Fixture *f)
     return path;
 }
 
+/* What the family varies of the optimizer; else its own, but for a warm-up that ends. */
+static const char *settings_of(Arena *a, const Row *r, const Model *m)
+{
+    if (r->family->values[CLIP] == 1)
+        return "warmup=1";
+    return arena_printf(a, "clip=%g eps=%s", m->g->optimizer.clip, r->at[EPS] ? "1" : "1e-8");
+}
+
 /* What the rows of a group are made of, with '|' between, a line each: ranks, the model's
- * file, its defines, the rules of the plan, settings of the optimizer, steps, the file of data. */
+ * file, its defines, the rules of the plan, settings of the optimizer, steps, data. */
 static void write_rows(const char *dir, const RowGroup *g)
 {
     const Rows rows = rows_of(g);
     for (int i = 0; i < rows.n; i++) {
         const Row *r = &rows.row[i];
         Arena *a = arena_new("row");
-        const char *data = arena_printf(a, "%s/%d.data", dir, i);
         const Pin pin = pin_of(a, r);
         Model m = model_of_row(a, r, g);
-        write_data(a, data, &m, r, g);
-        printf("%lld|%s|%s|mesh pp = %lld, dp = %lld, tp = %lld; microbatches = %lld; bucket = 20 kB; %s|clip=%g eps=%s|%d|%s\n", (long long)ranks_of(r),
-               write_model(a, dir, fixture_of(r)), setting_of(a, r, g->large).defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.tp,
-               (long long)pin.microbatches, pin.rules, m.g->optimizer.clip, r->at[EPS] ? "1" : "1e-8", g->steps, data);
+        printf("%lld|%s|%s|mesh pp = %lld, dp = %lld, cp = %lld, tp = %lld; microbatches = %lld; bucket = 20 kB; %s|%s|%d|%s\n", (long long)ranks_of(r),
+               write_model(a, dir, fixture_of(r)), setting_of(a, r, g->large).defines, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp, (long long)pin.tp,
+               (long long)pin.microbatches, pin.rules, settings_of(a, r, &m), g->steps,
+               write_data(a, arena_printf(a, "%s/%s.%d.data", dir, g->name, i), &m, r, g));
         arena_free(m.a);
         arena_free(a);
     }
@@ -389,6 +416,14 @@ static int run_model(Row first)
     return bad;
 }
 
+static const RowGroup *group_named(const char *name)
+{
+    for (int i = 0; i < GROUPS; i++)
+        if (strcmp(groups[i].name, name) == 0)
+            return &groups[i];
+    return NULL;
+}
+
 /* Of a model, a group, or the names of all models. */
 static int run_named(const char *name)
 {
@@ -399,17 +434,17 @@ static int run_named(const char *name)
                 puts(families[f].fixture[i].name);
             else if (strcmp(families[f].fixture[i].name, name) == 0)
                 return run_model((Row){&families[f], {[MODEL] = i}});
-    for (int i = 0; i < GROUPS; i++)
-        if (strcmp(groups[i].name, name) == 0)
-            return run_one_group(groups[i]);
-    return !list;
+    const RowGroup *g = group_named(name);
+    return g ? run_one_group(*g) : !list;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "write") == 0) {
-        write_rows(argv[2], &groups[GROUP_processes]);
-        return 0;
+    if (argc == 4 && strcmp(argv[1], "write") == 0) {
+        const RowGroup *g = group_named(argv[3]);
+        if (g)
+            write_rows(argv[2], g);
+        return g == NULL;
     }
     return argc > 1 ? run_named(argv[1]) : run_usual();
 }
