@@ -24,7 +24,7 @@ typedef struct RowGroup {
     int         steps, twice;         /* every how many-th row is run twice */
 } RowGroup;
 
-enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_processes, GROUPS };
+enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUPS };
 
 static const RowGroup groups[GROUPS] = {
     [GROUP_lockstep] = {"lockstep", FAMILY_decoders, START_lockstep, "in lockstep", -1, false, false, 2, 8},
@@ -35,6 +35,7 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_lifetimes] = {"lifetimes", FAMILY_decoders, START_threads, "as threads under AddressSanitizer", 2, false, false, 3, 12},
     [GROUP_bundled] = {"bundled", FAMILY_bundled, START_lockstep, "in lockstep", -1, false, false, 2, 8},
     [GROUP_bundled_threads] = {"bundled_threads", FAMILY_bundled, START_threads, "as threads", -1, false, false, 2, 8},
+    [GROUP_bundled_f32] = {"bundled_f32", FAMILY_bundled, START_threads, "as threads", -1, true, false, 2, 8},
     [GROUP_bundled_processes] = {"bundled_processes", FAMILY_bundled, START_processes, "as processes", 0, false, false, 3, 1},
 };
 
