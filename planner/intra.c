@@ -110,12 +110,19 @@ static Step *add_step(Solver *s, StepKind kind, uint32_t part)
     return &s->step[s->nstep - 1];
 }
 
+/* An input that rounds of a repeat read, such as a mask: each op has it as it wants it, as what that
+ * costs, slices of a small tensor, is the same to all ways. */
+static bool is_at_hand(const Solver *s, uint32_t part, ValueId v)
+{
+    return has_value(v) && s->chain->part[part].rounds > 1 && value_of(s->g, v)->role == ROLE_INPUT;
+}
+
 /* A weight or input that several ops read is given before the first of them. */
 static void give_shared(Solver *s, uint32_t part, const Op *op)
 {
     for (int a = 0; a < op->narg; a++) {
         ValueId v = op->arg[a];
-        if (!has_value(v) || has_op(value_of(s->g, v)->maker) || uses_of(s, v) < 2 || find_slot(s, v, SLOT_GIVEN, 0) != NO_SLOT)
+        if (!has_value(v) || is_at_hand(s, part, v) || has_op(value_of(s->g, v)->maker) || uses_of(s, v) < 2 || find_slot(s, v, SLOT_GIVEN, 0) != NO_SLOT)
             continue;
         add_step(s, STEP_GIVE, part);
         uint32_t slot = add_slot(s, v, SLOT_GIVEN, 0);
@@ -132,7 +139,8 @@ static void add_op(Solver *s, uint32_t part, OpId o, uint32_t index)
     add_step(s, STEP_OP, part)->op = o;
     s->step[s->nstep - 1].index = index;
     for (int a = 0; a < op->narg; a++) {
-        uint32_t given = has_value(op->arg[a]) ? find_slot(s, op->arg[a], SLOT_GIVEN, 0) : NO_SLOT;
+        bool none = !has_value(op->arg[a]) || is_at_hand(s, part, op->arg[a]);
+        uint32_t given = none ? NO_SLOT : find_slot(s, op->arg[a], SLOT_GIVEN, 0);
         if (given != NO_SLOT && p->rounds > 1)
             cannot(s, "rounds of a repeat read the same weight or input");
         if (given != NO_SLOT)

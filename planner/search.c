@@ -484,6 +484,19 @@ static Status judge_large(Looking *k, const Decisions *d)
     return OK;
 }
 
+/* tp is to split ops, and no way to do so was found. */
+static void refuse_tp(const Looking *k, Span at)
+{
+    const char *name = k->q->graph->name;
+    if (k->units.why_not) {
+        Diag *e = diag_error(k->ds, at, "cannot search how 'tp' splits the ops of model '%s': %s", name, k->units.why_not);
+        diag_help(k->ds, e, "say it by rules, for instance 'split heads, ffn by tp', or choose sizes of the mesh with 'tp = 1'");
+        return;
+    }
+    Diag *e = diag_error(k->ds, at, "no axis of an op of model '%s' can be split by 'tp'", name);
+    diag_help(k->ds, e, "choose sizes of the mesh with 'tp = 1', or a 'tp' that divides an axis");
+}
+
 Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, SearchLimits limits, Search *out, Plan **leanest)
 {
     Looking k = {.arena = a, .ds = ds, .q = q, .limits = limits, .out = out};
@@ -501,9 +514,7 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
     if (k.leanest)
         return OK;
     *ds = k.refusal ? *k.refusal : *k.units.said;        /* of the first candidate, or of the units */
-    if (ds->errors == 0) {
-        Diag *e = diag_error(ds, d->mesh_rule[AXIS_tp] ? d->mesh_rule[AXIS_tp]->at : NOWHERE, "no axis of an op of model '%s' can be split by 'tp'", q->graph->name);
-        diag_help(ds, e, "choose sizes of the mesh with 'tp = 1', or a 'tp' that divides an axis");
-    }
+    if (ds->errors == 0)
+        refuse_tp(&k, d->mesh_rule[AXIS_tp] ? d->mesh_rule[AXIS_tp]->at : NOWHERE);
     return ERR_REJECT;
 }

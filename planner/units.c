@@ -351,6 +351,7 @@ static void add_ways(Asking *as, const Layout *given)
     intra_solve(as->t->arena, as->pricer, &as->t->chain, goal, given, &in);
     as->cut = in.cut;
     as->ncut = in.ncut;
+    as->t->why_not = in.why_not;
     for (uint32_t i = 0; i < in.nway; i++) {
         if (!given && !splits_any(as->t, &in.way[i]))
             continue;

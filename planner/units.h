@@ -59,6 +59,7 @@ typedef struct UnitTable {
     Unit             **unit; uint32_t nunit;
     Links              links;         /* where devices lie */
     Diags             *said;          /* what was wrong with units that are not legal */
+    const char        *why_not;       /* ways to split the ops were not followed, as in Intra; NULL: they were */
     Sources           *sources;
 } UnitTable;
 

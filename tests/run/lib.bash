@@ -24,6 +24,12 @@ figures() { sed -E 's/, "tokens".*//' "$@"; }
 # field NAME FILE: its values, a line each.
 field() { sed -nE 's/.*"'"$1"'": ([^,}]*).*/\1/p' "$2"; }
 
+# near KEY LIMIT STEPS: the figures of many.log and one.log, relative.
+near() {
+    paste <(field "$1" many.log) <(field "$1" one.log) |
+        awk -v limit="$2" -v n="$3" 'NF != 2 || !(($1 - $2) ^ 2 <= (limit * $2) ^ 2) { print; bad = 1 } END { exit bad || NR != n }'
+}
+
 # same CHECKPOINT CHECKPOINT: weights and moments, bit for bit.
 same() { cmp "$1/weights.safetensors" "$2/weights.safetensors" && cmp "$1/moments.safetensors" "$2/moments.safetensors"; }
 
