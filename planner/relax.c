@@ -114,8 +114,10 @@ static bool names_devices(const Rules *r)
 static void add_devices(const Weigher *w, const Figures *f, Diags *ds, Diag *error)
 {
     const Cluster *cl = w->request->cluster;
+    const Level *last = &cl->level[cl->nlevel - 1];
     int64_t k = least_times(w, f);
-    if (k == 0 || cl->level[cl->nlevel - 1].ngroup != 1 || names_devices(w->request->rules))
+    bool joins = last->link > 0 && last->ngroup == 1;          /* what more of them would be joined by is known */
+    if (k == 0 || !joins || names_devices(w->request->rules))
         return;
     for (int i = 0; i < SIZES_TRIED && k * cl->ndevices <= MOST_DEVICES; i++, k *= 2) {
         PlanRequest q = *w->request;
