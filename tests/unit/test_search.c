@@ -576,6 +576,7 @@ static void draw_deep(Instance *in, uint64_t seed)
     in->given = "mesh tp = 1; microbatches = 2; ";
     const char *model = model_text(in), *cluster = cluster_text(in);
     open_case_on(&in->c, model, cluster);
+    read_pieces(in);
     arena_free(a);
 }
 
