@@ -56,9 +56,10 @@ void show_search(Report *r, const Search *s)
     if (s->judged == 0)
         return;
     Table *t = report_lines(r, "search");
+    const char *excluded = s->excluded ? arena_printf(a, ", %llu of them without room for the model", (unsigned long long)s->excluded) : "";
     double best = (double)s->best[0].ns, gap = s->proven ? 0 : (best - s->bound) / best;
-    table_line(r, t, "searched", arena_printf(a, "%s layouts in %llu configurations; %llu estimated, %llu lowered and simulated, of which %llu did not fit",
-               s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts), (unsigned long long)s->configs, (unsigned long long)s->estimated, (unsigned long long)s->judged,
+    table_line(r, t, "searched", arena_printf(a, "%s layouts in %llu configurations%s; %llu estimated, %llu lowered and simulated, of which %llu did not fit",
+               s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts), (unsigned long long)s->configs, excluded, (unsigned long long)s->estimated, (unsigned long long)s->judged,
                (unsigned long long)s->unfit));
     table_line(r, t, "gap", s->proven ? s->no_context ? "0: no layout with cp = 1 is faster" : "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout%s is faster than %s; looked at were %s", 100 * gap,
                s->no_context ? " with cp = 1" : "", text_ns(a, (int64_t)s->bound), s->cut));
@@ -70,6 +71,7 @@ void show_search(Report *r, const Search *s)
     }
     table_fact(r, t, "layouts", CELL_NUMBER(s->layouts));
     table_fact(r, t, "configurations", CELL_NUMBER(s->configs));
+    table_fact(r, t, "excluded", CELL_NUMBER(s->excluded));
     table_fact(r, t, "estimated", CELL_NUMBER(s->estimated));
     table_fact(r, t, "judged", CELL_NUMBER(s->judged));
     table_fact(r, t, "unfit", CELL_NUMBER(s->unfit));

@@ -30,7 +30,7 @@ typedef struct Entry {
     bool      lean, done;             /* lean: in as little memory as there can be, whatever is estimated */
 } Entry;
 
-typedef struct Bounded { const Config *config; double bound; uint32_t order; } Bounded;
+typedef struct Bounded { const Config *config; double bound; uint32_t order; bool unfit; } Bounded;   /* unfit: no layout of it fits */
 
 typedef struct Looking {
     Arena             *arena;
@@ -40,6 +40,7 @@ typedef struct Looking {
     UnitTable          units;
     Space              space;
     bool               no_context;    /* context parallelism is put off */
+    RoundNeeds         round;
     Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
     bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
     Entry             *entry;  uint32_t nentry;
@@ -64,6 +65,8 @@ static uint64_t least(uint64_t x, uint64_t y)
 static int by_bound(const void *x, const void *y)
 {
     const Bounded *a = x, *b = y;
+    if (a->unfit != b->unfit)
+        return a->unfit - b->unfit;
     return a->bound != b->bound ? (a->bound > b->bound) - (a->bound < b->bound) : (a->order > b->order) - (a->order < b->order);
 }
 
@@ -71,10 +74,20 @@ static void bound_configs(Looking *k)
 {
     k->config = NEWN(k->arena, Bounded, k->space.nconfig + 1);
     k->nconfig = 0;
+    k->out->excluded = 0;
     for (uint32_t i = 0; i < k->space.nconfig; i++) {
         double bound = staging_bound(&k->units, &k->space.config[i]);
         if (bound < DBL_MAX)
-            k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, i};
+            k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, i, false};
+    }
+    qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
+    for (uint32_t i = 0; i < k->nconfig; i++) {
+        Bounded *b = &k->config[i];
+        units_ask(&k->units, units_find(&k->units, b->config, 0), b->config);
+        double fits = staging_room(&k->units, b->config, &k->round, b->bound);
+        b->unfit = fits == DBL_MAX;
+        k->out->excluded += b->unfit;
+        b->bound = b->unfit ? b->bound : fits;
     }
     qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
 }
@@ -404,13 +417,11 @@ static bool add_configs(Looking *k)
 {
     Leaders best = leaders_found(k);
     uint32_t before = k->nentry;
-    for (uint32_t i = 0; i < k->nconfig; i++)
-        units_ask(&k->units, units_find(&k->units, k->config[i].config, 0), k->config[i].config);
     for (int unfit = 0; unfit < 2 && (unfit == 0 || best.n < best.most); unfit++)
         for (uint32_t i = 0; i < k->nconfig; i++) {
             const Bounded *b = &k->config[i];
             double limit = limit_of(&best);
-            if (b->bound < limit && (unfit || staging_guess(&k->units, b->config) < limit))
+            if (b->bound < limit && (unfit || (!b->unfit && staging_guess(&k->units, b->config) < limit)))
                 add_config(k, b->config, &k->added[i], &best);
         }
     return k->nentry > before;
@@ -504,6 +515,7 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
     *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
     k.limits.exhaustive = least(limits.exhaustive, ENOUGH / (q->graph->nop + 1));
     k.units = units_open(a, ds, q, d);
+    k.round = room_read(&k.units);
     TRY(begin_space(&k, d, &small));
     if (small)
         judge_all(&k);

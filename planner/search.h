@@ -20,7 +20,8 @@ typedef struct Search {
     double   layouts;                 /* candidates that rules, divisibility and the chain allow */
     uint64_t configs, estimated, judged, unfit;      /* unfit: of those judged */
     bool     no_context;              /* context parallelism was not looked at */
-    double   bound;                   /* ns: no candidate that was looked at is faster */
+    uint64_t excluded;                /* of the configurations: they have no layout that fits */
+    double   bound;                   /* ns: no candidate that fits is faster, of those that were looked at */
     bool     proven;                  /* none that could be faster was left unjudged */
     const char *cut;                  /* where not all was looked at; NULL */
     Found   *best; uint32_t nbest;    /* the fastest first; at most SearchLimits.top */

@@ -50,19 +50,28 @@ static const Device *device_of(const Staging *g, uint32_t stage)
     return &g->t->q->cluster->device[g->unit[stage]->key.kind];
 }
 
-static double copies(const Config *c)
+/* By the search, or by a rule. */
+static bool is_sharded(const UnitTable *t, const Config *c)
 {
-    return c->shard ? (double)c->mesh->size[AXIS_dp] : 1;
+    return c->shard || rules_have(t->d, RULE_SHARD);
+}
+
+/* Ranks that share out a weight's optimizer states, at most: a rule may do it by cp too. */
+static double copies(const UnitTable *t, const Config *c)
+{
+    const int64_t *size = c->mesh->size;
+    return c->shard ? (double)size[AXIS_dp] : is_sharded(t, c) ? (double)(size[AXIS_dp] * size[AXIS_cp]) : 1;
 }
 
 /* Bytes of a weight element, its gradient and its optimizer states. */
-static double bytes_of_states(const Graph *g, const Config *c)
+static double bytes_of_states(const UnitTable *t, const Config *c)
 {
+    const Graph *g = t->q->graph;
     const Precision *p = &g->precision;
     double weights = dtype_bytes(p->weights), master = p->master == p->weights ? 0 : dtype_bytes(p->master);
     if (!has_value(g->loss))
         return weights;
-    return weights + dtype_bytes(p->grads) + (master + optimizer_moments(&g->optimizer) * dtype_bytes(p->master)) / copies(c);
+    return weights + dtype_bytes(p->grads) + (master + optimizer_moments(&g->optimizer) * dtype_bytes(p->master)) / copies(t, c);
 }
 
 /* The most of its memory's bandwidth that a device reaches in its update. */
@@ -93,12 +102,12 @@ static double sum_ns(const UnitTable *t, const Config *c, double params)
     int bytes = dtype_bytes(p->reduce) < dtype_bytes(p->grads) ? dtype_bytes(p->reduce) : dtype_bytes(p->grads);
     if (c->mesh->copies.ranks < 2 || t->d->server_rule || t->no_sums || params <= 0)
         return 0;
-    return 1e9 * links_seconds(&c->mesh->copies, c->shard ? OP_reduce_scatter : OP_all_reduce, params * bytes);
+    return 1e9 * links_seconds(&c->mesh->copies, is_sharded(t, c) ? OP_reduce_scatter : OP_all_reduce, params * bytes);
 }
 
 static double gather_ns(const UnitTable *t, const Config *c, double params)
 {
-    if (!c->shard)
+    if (!is_sharded(t, c))
         return 0;
     return 1e9 * links_seconds(&c->mesh->copies, OP_all_gather, params * dtype_bytes(t->q->graph->precision.weights));
 }
@@ -180,7 +189,7 @@ static double stage_bound(const Staging *g, const Stage *s, uint32_t stage, uint
 {
     double m = (double)g->config->micro, tp = (double)(g->config->mesh->size[AXIS_tp] * g->config->mesh->size[AXIS_cp]);
     double backward = s->least.backward + (tp == 1 ? again * s->least_again : 0);        /* on one rank nothing of it hides */
-    double sums = sum_ns(g->t, g->config, s->weights / tp), update = update_ns(g->t, device_of(g, stage), s->weights / tp, copies(g->config));
+    double sums = sum_ns(g->t, g->config, s->weights / tp), update = update_ns(g->t, device_of(g, stage), s->weights / tp, copies(g->t, g->config));
     double all = m * (s->least.forward + backward);
     double last = g->overlaps ? (sums > backward ? sums : backward) : backward + sums;
     double own = before->least_forward + all - backward + last + update, through = before->least_forward + all + before->least_backward;
@@ -256,10 +265,27 @@ double staging_bound(UnitTable *t, const Config *c)
     for (uint32_t i = 0; i < t->pieces.n; i++)
         weights += t->weights[i];
     weights /= (double)(c->mesh->size[AXIS_tp] * c->mesh->size[AXIS_cp]);
-    double update = update_ns(t, d, weights, c->shard ? (double)c->mesh->size[AXIS_dp] : 1), sums = sum_ns(t, c, weights);
+    double update = update_ns(t, d, weights, copies(t, c)), sums = sum_ns(t, c, weights);
     double fill = filled(c, all), together = (m * all + update + (beside ? 0 : sums)) / pp, hidden = ((m - 1) * all + w.forward + sums + update) / pp;
     double bound = fill > together ? fill : together;
     return bound > hidden ? bound : hidden;
+}
+
+double staging_room(UnitTable *t, const Config *c, const RoundNeeds *r, double bound)
+{
+    const Unit *u = units_find(t, c, 0);
+    const Graph *g = t->q->graph;
+    const Device *d = &t->q->cluster->device[u->key.kind];
+    if (r->rounds == 0 || t->q->cluster->ndevice > 1 || t->given_begin || g->optimizer.kind == OPTIMIZER_NONE)
+        return bound;
+    const Least *round = &u->least[r->piece];
+    double ranks = (double)(u->key.tp * u->key.cp), parts = ranks * (double)u->key.micro, left = filled(c, 1);
+    RoomAsked k = {.rounds = r->rounds, .stages = (uint32_t)c->mesh->size[AXIS_pp], .micro = (double)c->micro, .share = 1 / left,
+                   .round = round->forward + round->backward, .again = u->again[r->piece], .states = r->weights / ranks * bytes_of_states(t, c),
+                   .kept = r->kept / parts, .entry = r->entry / parts, .room = (double)(d->memory - d->reserve), .gpipe = c->gpipe,
+                   .may_recompute = t->may_recompute};
+    k.others = u->sum.forward + u->sum.backward - r->rounds * k.round;
+    return room_bound(&k, bound);
 }
 
 /* ---- cuts ---- */
@@ -269,11 +295,11 @@ static void read_rates(Staging *g)
 {
     const Option *o = option_at(g, 0);
     double params = o->all.params / g->stages, bytes = o->piece[g->t->pieces.n > 1].entry;
-    g->state_bytes = bytes_of_states(g->t->q->graph, g->config);
+    g->state_bytes = bytes_of_states(g->t, g->config);
     g->overlaps = device_of(g, 0)->backend == BACKEND_CUDA;
     if (params > 0) {
         g->sum_ns = sum_ns(g->t, g->config, params) / params;
-        g->end_ns = (update_ns(g->t, device_of(g, 0), params, copies(g->config)) + gather_ns(g->t, g->config, params)) / params;
+        g->end_ns = (update_ns(g->t, device_of(g, 0), params, copies(g->t, g->config)) + gather_ns(g->t, g->config, params)) / params;
     }
     if (g->stages > 1)
         g->hop_ns = 1e9 * links_seconds(&g->config->mesh->neighbours, OP_send, bytes);
@@ -310,7 +336,7 @@ static double mean_in_flight(const Config *c)
 static double guess_option(const UnitTable *t, const Config *c, const Device *d, const Option *o, double scale, double slower)
 {
     double pp = (double)c->mesh->size[AXIS_pp], flight = mean_in_flight(c), saved = 0, again = 0;
-    double over = bytes_of_states(t->q->graph, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
+    double over = bytes_of_states(t, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
     for (uint32_t i = 0; i < t->pieces.n && over > 0 && t->may_recompute; i++)
         if (t->pieces.piece[i].round) {
             saved += flight * scale * (o->piece[i].saved - o->piece[i].entry);

@@ -4,7 +4,7 @@
  * recomputed; what a step of that takes and needs, estimated and bounded below.
  *
  * A *staged* candidate has everything that a plan decides. */
-#include "planner/units.h"
+#include "planner/room.h"
 
 typedef struct Candidate {
     const Config *config;
@@ -33,6 +33,8 @@ typedef struct Staging {
 
 /* A bound for all candidates of a configuration; infinite where it is not legal. */
 double staging_bound(UnitTable *, const Config *);
+/* That bound, or what memory makes of it; infinite where no layout of the configuration fits. */
+double staging_room(UnitTable *, const Config *, const RoundNeeds *, double bound);
 Staging staging_open(Arena *, UnitTable *, const Config *, uint32_t option);
 /* ns that no estimate of the option goes below, whatever the cuts. */
 double staging_least(const Staging *);

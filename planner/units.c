@@ -446,6 +446,18 @@ void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)
 
 /* ---- least times ---- */
 
+/* Sums over pieces, and of them what runs again when a round is recomputed. */
+static void keep_least(UnitTable *t, Unit *u, const Least *op)
+{
+    u->least = least_of_pieces(t, op, &u->sum);
+    u->again = NEWN(t->arena, double, t->pieces.n + 1);
+    for (uint32_t i = 0; i < t->pieces.n; i++) {
+        const Piece *p = &t->pieces.piece[i];
+        for (uint32_t o = p->first.i; o < p->first.i + p->nop; o++)
+            u->again[i] += t->again[o] ? op[t->index[o]].forward : 0;
+    }
+}
+
 /* The least over all cuts of each op. */
 static void find_least(Asking *as)
 {
@@ -462,7 +474,7 @@ static void find_least(Asking *as)
             op[i].backward = k == 0 || ns.backward < op[i].backward ? ns.backward : op[i].backward;
         }
     }
-    as->u->least = least_of_pieces(t, op, &as->u->sum);
+    keep_least(t, as->u, op);
 }
 
 /* With splits that rules give, those are the only ones. */
@@ -480,7 +492,7 @@ static void find_given_least(Asking *as)
         memcpy(as->l->cut[t->op[i].i], given.cut[t->op[i].i], sizeof *as->l->cut);
         op[i] = price_alone(as, i);
     }
-    as->u->least = least_of_pieces(t, op, &as->u->sum);
+    keep_least(t, as->u, op);
 }
 
 static UnitKey key_of(const UnitTable *t, const Config *c, uint32_t stage)

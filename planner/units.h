@@ -33,6 +33,7 @@ typedef struct Unit {
     uint32_t *lies;                   /* [level][rank]: the rank's unit of that level of the machine, numbered as they come; NULL: no other unit is like it */
     bool      legal;                  /* the batch can be cut so */
     Least    *least, sum;             /* per piece, with any splits; of all pieces */
+    double   *again;                  /* likewise, per piece: ns more where it is recomputed */
     Option   *option; uint32_t noption;
     bool      solved;                 /* the options are here */
     Goal      goal;                   /* what they were judged by */

@@ -47,6 +47,7 @@ bool units_take_least(const UnitTable *t, Unit *u)
         u->legal = true;
         u->least = x->least;
         u->sum = x->sum;
+        u->again = x->again;
         u->choices = x->choices;
         u->priced = x->priced;
         return true;

@@ -33,6 +33,8 @@ typedef struct Instance {
     /* what enumeration has found */
     uint64_t    most, plans, fit;     /* it stops at `most` */
     int64_t     best;                 /* ns */
+    uint64_t    configs, tight;       /* configurations of which some layout fits; those whose bound is within 10 % of the best */
+    bool        by_config;            /* each of them is held to its bound */
 } Instance;
 
 static const char *perceptron_text(Instance *in)
@@ -282,6 +284,31 @@ static void each_cut(Walk *w, int64_t stage)
     }
 }
 
+/* One configuration: its bound is not above the best of its layouts, and where one fits it has room. */
+static void check_config(Walk *w)
+{
+    Instance *in = w->in;
+    SearchLimits limits = search_limits;
+    uint64_t before = in->fit;
+    int64_t best = in->best;
+    limits.exhaustive = 0;
+    in->fit = 0;
+    each_cut(w, 1);
+    if (in->fit > 0) {
+        Search found;
+        Arena *kept = in->c.l.ir, *own = in->c.l.ir = arena_new("config");
+        (void)ask(in, USE_PLAN, w->text, limits, &found);
+        in->c.l.ir = kept;
+        arena_free(own);
+        in->configs += found.configs > 0;
+        in->tight += found.bound > 0.9 * (double)in->best;
+        if (found.configs > 0 && (found.excluded > 0 || found.bound > (double)in->best))
+            fail_msg("%s: bound %.0f ns%s, the best %lld ns", w->text, found.bound, found.excluded ? ", no room" : "", (long long)in->best);
+    }
+    in->best = before > 0 && (in->fit == 0 || best < in->best) ? best : in->best;
+    in->fit += before;
+}
+
 static void each_setting(Walk *w)
 {
     bool pipeline = w->pp > 1 && w->micro > 1 && w->in->open[OPEN_schedule], shards = w->dp > 1 && w->in->adamw;
@@ -292,7 +319,10 @@ static void each_setting(Walk *w)
                 say(w, "schedule = \"%s\"; ", gpipe ? "gpipe" : "1f1b");
             if (shard)
                 say(w, "shard optimizer by dp; ");
-            each_cut(w, 1);
+            if (w->in->by_config)
+                check_config(w);
+            else
+                each_cut(w, 1);
             unsay(w, n);
         }
 }
@@ -527,6 +557,51 @@ static void equal_nodes_may_be_permuted(void **unused)
     }
 }
 
+/* Rounds that need most of the memory, for weights and for what they keep. */
+static void draw_deep(Instance *in, uint64_t seed)
+{
+    *in = (Instance){.draw = draw_from(seed, "deep"), .most = UINT64_MAX, .by_config = true};
+    Draw *r = &in->draw;
+    Arena *a = in->c.a = arena_new("test");
+    in->cuda = in->adamw = true;
+    in->batch = DRAW_OF(r, 32, 64, 1024);
+    in->rounds = 4;
+    in->hidden = DRAW_OF(r, 4, 16, 32);
+    in->ffn = DRAW_OF(r, 16, 32, 128);
+    in->class = 3;
+    in->devices = DRAW_OF(r, 1, 2, 2);
+    in->nodes = 1;
+    in->memory = 1000000;
+    in->open[OPEN_schedule] = in->open[OPEN_cuts] = in->open[OPEN_again] = in->open[OPEN_pp] = true;
+    in->given = "mesh tp = 1; microbatches = 2; ";
+    const char *model = model_text(in), *cluster = cluster_text(in);
+    open_case_on(&in->c, model, cluster);
+    read_pieces(in);
+    arena_free(a);
+}
+
+/* From where nothing fits to where nothing is recomputed. */
+static void bounds_hold(void **unused)
+{
+    (void)unused;
+    uint64_t configs = 0, tight = 0;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        Instance in;
+        draw_deep(&in, seed);
+        double weights = 16.0 * (double)(in.rounds * 2 * in.hidden * in.ffn), kept = 4.0 * (double)(in.rounds * in.batch * (in.hidden + 2 * in.ffn));
+        for (int part = 1; part <= 30; part++) {
+            device_of(&in.c)->memory = (int64_t)((weights + kept) * part / 25);
+            in.fit = 0;
+            enumerate(&in);
+        }
+        configs += in.configs;
+        tight += in.tight;
+        close_case(&in.c);
+    }
+    print_message("# %llu configurations with room, %llu of them bounded within 10 %%\n", (unsigned long long)configs, (unsigned long long)tight);
+    assert_true(configs > 100 && tight > 0);
+}
+
 /* A better machine never has a slower best plan: more memory, bandwidth of memory, peak, links. */
 static int64_t best_of(Instance *in)
 {
@@ -588,6 +663,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_best_of_all), cmocka_unit_test(bound_below_optimum_below_heuristic),
                                        cmocka_unit_test(equal_nodes_may_be_permuted), cmocka_unit_test(a_long_sequence_fits_by_context),
-                                       cmocka_unit_test(more_never_hurts)};
+                                       cmocka_unit_test(bounds_hold), cmocka_unit_test(more_never_hurts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
