@@ -140,8 +140,9 @@ static void relax_search(const Weigher *w, const Plan *p, Diags *ds, Diag *error
     for (int x = 0; x < MESH_AXES; x++)
         if (p->mesh[x] > 1)
             text_add(&mesh, "%s%s = %lld", mesh.n ? ", " : "", mesh_axis_name((MeshAxis)x), (long long)p->mesh[x]);
-    diag_note(ds, error, NOWHERE, "of all plans that were lowered this needs the least: %s%s", mesh.n ? mesh.s : "one device",
-              gives(p, RULE_RECOMPUTE) ? ", with recomputation" : "");
+    bool again = gives(p, RULE_RECOMPUTE);
+    if (mesh.n || again)
+        diag_note(ds, error, NOWHERE, "of all plans that were lowered this needs the least: %s%s", mesh.n ? mesh.s : "one device", again ? ", with recomputation" : "");
     add_devices(w, &least.figures, ds, error);
 }
 

@@ -253,6 +253,18 @@ static double filled(const Config *c, double all)
     return all / (1 - left);
 }
 
+/* Ranks that share the processors of the whole machine: what all of them have to do passes through these,
+ * `work` ns on each rank of all stages together.  Ends of runs are rounded, by up to half a nanosecond each. */
+static double crowded_ns(const UnitTable *t, const Config *c, const Device *d, double work)
+{
+    const Cluster *cl = t->q->cluster;
+    double cores = cl->level[cl->nlevel - 1].cores, threads = d->threads > 0 ? d->threads : 1;
+    double ranks = (double)t->d->ndevices, rounded = 0.5 * (double)c->micro * t->q->graph->nop;
+    if (cores <= 0 || cl->level[cl->nlevel - 1].ngroup > 1 || cl->ndevice > 1 || threads * ranks <= cores || work <= rounded)
+        return 0;
+    return threads * ranks / (double)c->mesh->size[AXIS_pp] * (work - rounded) / cores;
+}
+
 /* The pipeline is filled; and all stages together have their work, sums and updates to do. */
 double staging_bound(UnitTable *t, const Config *c)
 {
@@ -267,8 +279,9 @@ double staging_bound(UnitTable *t, const Config *c)
     weights /= (double)(c->mesh->size[AXIS_tp] * c->mesh->size[AXIS_cp]);
     double update = update_ns(t, d, weights, copies(t, c)), sums = sum_ns(t, c, weights);
     double fill = filled(c, all), together = (m * all + update + (beside ? 0 : sums)) / pp, hidden = ((m - 1) * all + w.forward + sums + update) / pp;
-    double bound = fill > together ? fill : together;
-    return bound > hidden ? bound : hidden;
+    double bound = fill > together ? fill : together, crowded = crowded_ns(t, c, d, m * all + update);
+    bound = bound > hidden ? bound : hidden;
+    return bound > crowded ? bound : crowded;
 }
 
 double staging_room(UnitTable *t, const Config *c, const RoundNeeds *r, double bound)
@@ -505,6 +518,7 @@ typedef struct Every {
     uint64_t       n, most;
     EachCandidate  each;
     void          *ctx;
+    double         bound;             /* of all */
     bool           stop;
 } Every;
 
@@ -523,6 +537,7 @@ static void every_again(Every *e, uint32_t stage)
             e->stop = true;
         } else if (e->each) {
             staging_measure(e->g, &e->c);
+            e->c.bound = e->c.bound > e->bound ? e->c.bound : e->bound;
             e->stop = !e->each(e->ctx, &e->c);
         }
         return;
@@ -553,7 +568,8 @@ uint64_t staging_each(const Staging *g, uint64_t most, EachCandidate each, void 
     if (!has_options(g))
         return 0;
     uint32_t begin[MAX_STAGES + 1] = {0}, again[MAX_STAGES + 1] = {0};
-    Every e = {.g = g, .c = {.config = g->config, .option = g->option, .begin = begin, .again = again}, .most = most, .each = each, .ctx = ctx};
+    Every e = {.g = g, .c = {.config = g->config, .option = g->option, .begin = begin, .again = again}, .most = most, .each = each, .ctx = ctx,
+               .bound = staging_bound(g->t, g->config)};
     if (g->t->given_begin) {
         memcpy(begin, g->t->given_begin, g->stages * sizeof *begin);
         every_cut(&e, g->stages, 0);
