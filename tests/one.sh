@@ -102,9 +102,9 @@ run_golden() {
 
 limit=${CHECK_ALL:+3600}
 case $kind in
-script) PATH=$ASAN:$PATH limited "${limit:-300}" bash -c "$whole_script" "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
+script) PATH=$ASAN:$PATH limited "${limit:-600}" bash -c "$whole_script" "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
 golden) run_golden ;;
-*) limited "${limit:-300}" env CMOCKA_MESSAGE_OUTPUT=TAP "$ASAN/tests/$kind/$name"; report_lines "$kind/$name" $? ;;
+*) limited "${limit:-600}" env CMOCKA_MESSAGE_OUTPUT=TAP "$ASAN/tests/$kind/$name"; report_lines "$kind/$name" $? ;;
 esac
 
 # One block per test, whole, whoever finishes first.
