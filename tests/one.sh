@@ -84,7 +84,7 @@ run_golden() {
     want=${case_%.*}.expect
     command=$(sed -n '1s/^# run: //p' "$case_")
     cd "${case_%/*}" || exit 2
-    PATH=$TOP/build/$variant:$PATH limited 60 bash -c "${command//%/$file}"
+    PATH=$TOP/build/$variant:$PATH limited 180 bash -c "${command//%/$file}"
     echo "exit $?" >>"$out"
     if [ -n "${UPDATE:-}" ]; then
         cmp -s "$out" "$want" || { cp "$out" "$want" && say new "$name"; }
