@@ -26,6 +26,20 @@ cut() { sed "2s/,1.342,2,256,512,4,4,1024,/,1.342,$1,256,512,4,4,$2,/" "$TMP/eve
 check "a stage ends where its part is reached" "$(cut 3 2560)" "layer[2]"
 check "a stage ends where its part is passed" "$(cut 3 2561) $(cut 3 2559)" "norm layer[2]"
 
+# A published run with times of our own: what is fitted to them, and what a run that is far off does to it.
+fitted() {
+    local s k=0 rows=bench/accuracy/rows/published.csv
+    { head -n 1 $rows; for s in "${@:2}"; do sed -nE "s/^$1,(.*,flash,)[0-9.]+,/r$((k++)),\1$s,/p" $rows; done; } >"$TMP/fit.csv"
+    "$ASAN/accuracy" --fit "$TMP/fit.csv"
+}
+efficiency() { sed -nE 's/^h100 efficiency +([0-9.]+) .*/\1/p'; }
+out=$(fitted usp-1B-n1-d8t1p1z0m2-0 3.4 3.43)
+check "a fit comes near to the times" "$(line '^ fitted all 2 rows' | sed -nE 's/.*most (0\.[0-9])$/within 1 %/p')" "within 1 %"
+check "a run three times as slow hardly moves a fit" \
+    "$(awk -v a="$(efficiency <<<"$out")" -v b="$(fitted usp-1B-n1-d8t1p1z0m2-0 3.4 3.43 9 | efficiency)" 'BEGIN { print (a > 0 && b > 0.993 * a && b < 1.007 * a) }')" 1
+out=$(fitted dgxc-v25.02.02-nemotron4-15b-H100-1024-bf16 $(seq 2 0.01 2.1))
+check "the measure of a GPU's matmuls is not fitted" "$(grep -oE '^(h100|nemo) (efficiency|slowdown.m[a-z]+) ' <<<"$out" | xargs)" "h100 efficiency nemo slowdown.memory"
+
 said() { "$ASAN/accuracy" "$@" 2>&1 >/dev/null; echo "= $?"; }
 check "a file that is not there" "$(said "$TMP/none.csv")" "error: cannot read '$TMP/none.csv': No such file or directory
 = 3"

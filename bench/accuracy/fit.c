@@ -1,5 +1,5 @@
 /* fit: damped least squares on the logarithms of constants, with weights that make it a sum of absolute
- * misses.  The same steps in the same order every time. */
+ * misses where they are small and lets go of those that are large.  The same steps in the same order every time. */
 #include "bench/accuracy/fit.h"
 
 #include <math.h>
@@ -8,7 +8,10 @@
 #include "base/text.h"
 
 /* A miss below this counts no less: the noise of the runs themselves. */
-static const double NOISE = 0.01;
+static const double NOISE = 0.03;
+/* Where a miss begins to count less than its size: a run that is off by more says something of that run (a stall,
+ * a mode of its own), not of constants.  At first all are off, so that comes after a fit in which hardly any is let go. */
+static const double TAILS[] = {1, 0.1};
 static const double NUDGE = 0.02;                    /* of a logarithm, to see what a constant does */
 /* What a constant's way from its start to its end is worth, in misses: keeps what rows say nothing of where it began. */
 static const double PULL = 0.05;
@@ -74,14 +77,30 @@ static double miss(double predicted, const Row *r)
     return log(predicted / r->seconds);
 }
 
-/* The sum of misses, and of what constants are away from their start. */
+/* |miss|, rounded at 0. */
+static double miss_size(double m)
+{
+    return fabs(m) > NOISE ? fabs(m) : m * m / (2 * NOISE) + NOISE / 2;
+}
+
+/* What a miss costs, and the weight with which its square has the same slope. */
+static double miss_cost(double m, double tail)
+{
+    return tail * log1p(miss_size(m) / tail);
+}
+
+static double miss_weight(double m, double tail)
+{
+    return 1 / ((fabs(m) > NOISE ? fabs(m) : NOISE) * (1 + miss_size(m) / tail));
+}
+
+/* What misses cost in sum, and what constants are away from their start. */
 static double objective(const Fit *f, const double *seconds)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < f->n; i++) {
-        double m = f->in[i] ? fabs(miss(seconds[i], f->cases[i]->row)) : 0;
-        sum += m > NOISE ? m : m * m / (2 * NOISE) + NOISE / 2;
-    }
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->in[i])
+            sum += miss_cost(miss(seconds[i], f->cases[i]->row), f->tail);
     for (uint32_t k = 0; k < f->constants.n; k++)
         sum += pull_of(&f->constants.constant[k]) * pull_of(&f->constants.constant[k]) / PULL;
     return sum;
@@ -132,7 +151,7 @@ static double *solved_step(const Fit *f, const double *slope, double damping, co
     for (uint32_t i = 0; i < f->n; i++) {
         if (!f->in[i])
             continue;
-        double m = miss(f->seconds[i], f->cases[i]->row), weight = 1 / (fabs(m) > NOISE ? fabs(m) : NOISE);
+        double m = miss(f->seconds[i], f->cases[i]->row), weight = miss_weight(m, f->tail);
         for (uint32_t k = 0; k < n; k++) {
             double s = slope[(size_t)k * f->n + i];
             b[k] -= weight * s * m;
@@ -204,12 +223,15 @@ static double improve(Fit *f, double *damping)
 
 void fit_run(Fit *f, int rounds)
 {
-    double damping = 0.1;
     f->scratch_fit = arena_new("fit");
     for (uint32_t k = 0; k < f->constants.n; k++)
         set(f, &f->constants.constant[k], constant_start(&f->constants.constant[k]));
     predict_all(f, f->seconds);
-    for (int round = 0, idle = 0; round < rounds && idle < IDLE; round++)
-        idle = improve(f, &damping) < 0.003 ? idle + 1 : 0;
+    for (size_t t = 0; t < sizeof TAILS / sizeof *TAILS; t++) {
+        double damping = 0.1;
+        f->tail = TAILS[t];
+        for (int round = 0, idle = 0; round < rounds && idle < IDLE; round++)
+            idle = improve(f, &damping) < 0.003 ? idle + 1 : 0;
+    }
     arena_free(f->scratch_fit);
 }

@@ -12,11 +12,12 @@ typedef struct Fit {
     double    *seconds;               /* per case, under the constants as they are */
     bool      *in;                    /* per case: takes part in the fit */
     Constants  constants;
+    double     tail;                  /* where a miss begins to count less than its size, for now */
     uint64_t   tried;                 /* predictions so far */
 } Fit;
 
 Fit    fit_new(Arena *, Case **cases, uint32_t n);
-/* From the start of each range to where no step makes the mean of |ln(predicted / measured)| less. */
+/* From the start of each range to where no step makes the cost of |ln(predicted / measured)| (fit.c) less. */
 void   fit_run(Fit *, int rounds);
 /* Seconds of a case under the constants as they are. */
 double fit_predict(Fit *, uint32_t i);
