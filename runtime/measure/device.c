@@ -62,13 +62,17 @@ static double intensity(const Instr *in)
     return in->flops / (double)in->bytes;
 }
 
+/* FLOP a byte of products that are not held up by caches either, however fast the memory is: those of
+ * few rows, which use a matrix that is as large as others too little, have less. */
+static const double REUSED = 16;
+
 /* Timings of the products that do so many FLOP for each byte that memory lets them reach the
  * peak: what the others lack is no matter of their FLOP, and is read off their bytes.  All
  * those of the most FLOP a byte where the memory is too slow for any. */
 static uint32_t bound_by_peak(const Bench *b, const Device *d, Timing *t)
 {
     uint32_t n = 0;
-    double most = 0, least = d->peak[DT_f32] / d->bandwidth;
+    double most = 0, least = fmax(d->peak[DT_f32] / d->bandwidth, REUSED);
     for (uint32_t i = 0; i < b->nitem; i++)
         if (is_product(b, i))
             most = fmax(most, intensity(bench_instr(b, i)));
