@@ -68,14 +68,27 @@ Status exchange(const Rank *r, const KCall *c)
     return table[c->in->op](r, c);
 }
 
-/* What was sent before by the instructions of a procedure lies where they will write
- * again. */
+/* A loss whose gradient is made beside it, going forward, is sent by the backward procedure. */
+static bool writes(const Program *p, const Proc *proc, TensorId t)
+{
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        for (uint8_t k = 0; k < p->instr[i].nout; k++) {
+            TensorId out = p->instr[i].out[k];
+            if (has_tensor(out) && p->tensor[out.i].buffer.i == p->tensor[t.i].buffer.i)
+                return true;
+        }
+    return false;
+}
+
+/* What was sent before lies where the instructions of a procedure will write again. */
 Status exchange_settle(const Rank *r, const Proc *proc)
 {
     const Program *p = r->program;
-    for (uint32_t i = proc->first; r->end && i < proc->end; i++)
-        if (p->instr[i].op == OP_send)
+    for (uint32_t i = 0; r->end && i < p->ninstr; i++) {
+        bool sends = p->instr[i].op == OP_send;
+        if (sends && ((i >= proc->first && i < proc->end) || writes(p, proc, p->instr[i].arg[0])))
             TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[i].group].rank[1]));
+    }
     return OK;
 }
 
