@@ -116,6 +116,7 @@ typedef struct Making {
     NodeKind      *kind;              /* per instruction */
     MeshAxis      *axis;              /* per group of ranks: the outermost on which they differ */
     bool          *recorded;          /* per instruction: another queue waits for it */
+    SentBefore     sent;              /* what each procedure waits for */
     Events        *events;            /* whose channels and meetings are named */
     uint32_t       lane;
 } Making;

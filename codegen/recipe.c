@@ -98,6 +98,7 @@ Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan
     Making m = {.arena = a, .p = p, .cost = cost, .plan = plan, .profile = profile, .streams = streams, .events = e, .lane = lane};
     m.proc_of = NEWN(a, uint32_t, p->ninstr + 1);
     m.recorded = NEWN(a, bool, p->ninstr + 1);
+    m.sent = program_sent_before(p, a);
     m.queue = NEWN(a, uint32_t, p->ninstr + 1);
     m.kind = NEWN(a, NodeKind, p->ninstr + 1);
     m.axis = NEWN(a, MeshAxis, p->ngroup + 1);
@@ -115,13 +116,16 @@ Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan
     return m;
 }
 
-static Recipe *recipe_new(const Making *m, uint32_t proc)
+static Recipe *recipe_new(Making *m, uint32_t proc)
 {
     Recipe *r = NEW(m->arena, Recipe);
     const Proc *p = &m->p->proc[proc];
     r->proc = proc;
     r->node_of = NEWN(m->arena, uint32_t, p->end - p->first + 1);
     memset(r->node_of, 0xFF, (p->end - p->first) * sizeof *r->node_of);
+    for (uint32_t i = m->sent.first[proc]; i < m->sent.first[proc + 1]; i++)
+        if (m->queue[m->sent.instr[i]] == 0)
+            PUSH(m->arena, r->posts, r->nposts, channel_of(m, &m->p->instr[m->sent.instr[i]]));
     return r;
 }
 
@@ -129,8 +133,6 @@ static uint32_t add_node(const Making *m, Recipe *r, Node n)
 {
     PUSH(m->arena, r->in_queue[n.queue], r->nin_queue[n.queue], r->nnode);
     PUSH(m->arena, r->node, r->nnode, n);
-    if (n.kind == NODE_SEND && n.queue == 0)
-        PUSH(m->arena, r->posts, r->nposts, n.link);
     return r->nnode - 1;
 }
 

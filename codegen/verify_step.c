@@ -3,8 +3,8 @@
  *
  * A collective holds its rank until all of its group have come, and those must have
  * come to the same one.  A message waits where it was sent until it is fetched; messages
- * of a pair are fetched in order.  A procedure begins when those to whom it will send have
- * received what they were sent before, because they read it where it lies.  When no rank
+ * of a pair are fetched in order.  A procedure begins when all that was sent where it will
+ * write (program_sent_before()) was received, because it is read where it lies.  When no rank
  * can go on and not all are done, they wait for each other for ever. */
 #include "codegen/verify.h"
 
@@ -22,6 +22,7 @@ typedef struct Walker {
     const Call    *call; uint32_t ncall;
     uint32_t      *event;             /* instructions that communicate, */
     uint32_t      *event0;            /* by procedure, and one more: its first of those */
+    SentBefore     sent;
     uint32_t      *about;             /* by event: a hash of what is communicated */
     Meeting      **meeting;           /* by group of the program */
     uint32_t       at, next;          /* the call, and the event that comes next in it */
@@ -161,14 +162,13 @@ static bool meet(Step *s, uint32_t me)
     return true;
 }
 
-/* Whether those to whom a procedure will send have received all before. */
+/* Whether all was received that lies where a procedure will write. */
 static bool may_begin(const Step *s, uint32_t me, uint32_t proc)
 {
     const Walker *w = &s->rank[me];
-    for (uint32_t k = w->event0[proc]; k < w->event0[proc + 1]; k++) {
-        const Instr *in = &w->p->instr[w->event[k]];
-        const Message *m = in->op == OP_send ? s->rank[w->p->group[in->group].rank[1]].inbox : NULL;
-        for (; m; m = m->next)
+    for (uint32_t k = w->sent.first[proc]; k < w->sent.first[proc + 1]; k++) {
+        const RankGroup *g = &w->p->group[w->p->instr[w->sent.instr[k]].group];
+        for (const Message *m = s->rank[g->rank[1]].inbox; m; m = m->next)
             if (m->from == me)
                 return false;
     }
@@ -236,6 +236,7 @@ static void read_events(Step *s, Walker *w)
     GradientPlaces g = gradient_places(p, a);
     uint32_t nevent = 0, nabout = 0;
     w->event0 = NEWN(a, uint32_t, p->nproc + 1);
+    w->sent = program_sent_before(p, a);
     for (uint32_t k = 0; k < p->nproc; k++) {
         for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
             if (!(op_info[p->instr[i].op].flags & OPF_COMM))

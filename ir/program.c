@@ -80,6 +80,33 @@ bool instr_runs(const Instr *in, const Program *p, const Call *c)
     return in->when == WHEN_ALWAYS || c->micro + (int64_t)1 == p->microbatches;
 }
 
+static bool makes(const Program *p, const Proc *proc, BufferId b)
+{
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        for (uint8_t k = 0; k < p->instr[i].nout; k++) {
+            TensorId out = p->instr[i].out[k];
+            if (has_tensor(out) && p->tensor[out.i].buffer.i == b.i)
+                return true;
+        }
+    return false;
+}
+
+SentBefore program_sent_before(const Program *p, Arena *a)
+{
+    SentBefore s = {.first = NEWN(a, uint32_t, p->nproc + 1)};
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->nproc; k++) {
+        const Proc *proc = &p->proc[k];
+        for (uint32_t i = 0; i < p->ninstr; i++) {
+            bool own = i >= proc->first && i < proc->end;
+            if (p->instr[i].op == OP_send && (own || makes(p, proc, p->tensor[p->instr[i].arg[0].i].buffer)))
+                PUSH(a, s.instr, n, i);
+        }
+        s.first[k + 1] = n;
+    }
+    return s;
+}
+
 int64_t tensor_elements(const Tensor *t)
 {
     int64_t n = 1;

@@ -236,6 +236,11 @@ int64_t tensor_elements(const Tensor *);
 int64_t tensor_bytes(const Tensor *);
 /* Whether a call executes an instruction of its procedure. */
 bool    instr_runs(const Instr *, const Program *, const Call *);
+/* The sends that must have been taken before a procedure begins, as their receivers read where they lie: its own, and
+ * those of what it makes anew, as a loss does whose gradient is made going forward and sent going backward.
+ * Of procedure k they are instr[first[k]] to before instr[first[k + 1]]. */
+typedef struct SentBefore { uint32_t *instr, *first; } SentBefore;
+SentBefore program_sent_before(const Program *, Arena *);
 double  instr_flops(const Instr *, const Program *);
 void    instr_measure(Instr *, const Program *);      /* sets its flops and bytes */
 int64_t instr_workspace(const Instr *, const Program *);   /* bytes, from ops.def */

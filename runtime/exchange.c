@@ -68,27 +68,11 @@ Status exchange(const Rank *r, const KCall *c)
     return table[c->in->op](r, c);
 }
 
-/* A loss whose gradient is made beside it, going forward, is sent by the backward procedure. */
-static bool writes(const Program *p, const Proc *proc, TensorId t)
-{
-    for (uint32_t i = proc->first; i < proc->end; i++)
-        for (uint8_t k = 0; k < p->instr[i].nout; k++) {
-            TensorId out = p->instr[i].out[k];
-            if (has_tensor(out) && p->tensor[out.i].buffer.i == p->tensor[t.i].buffer.i)
-                return true;
-        }
-    return false;
-}
-
-/* What was sent before lies where the instructions of a procedure will write again. */
-Status exchange_settle(const Rank *r, const Proc *proc)
+Status exchange_settle(const Rank *r, uint32_t proc)
 {
     const Program *p = r->program;
-    for (uint32_t i = 0; r->end && i < p->ninstr; i++) {
-        bool sends = p->instr[i].op == OP_send;
-        if (sends && ((i >= proc->first && i < proc->end) || writes(p, proc, p->instr[i].arg[0])))
-            TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[i].group].rank[1]));
-    }
+    for (uint32_t i = r->end ? r->sent.first[proc] : 0; r->end && i < r->sent.first[proc + 1]; i++)
+        TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[r->sent.instr[i]].group].rank[1]));
     return OK;
 }
 
@@ -203,6 +187,7 @@ Status exchange_open(Rank *r, const Peers *peers)
     r->timeout = peers->timeout;
     if (peers->timeout > 0)
         endpoint_timeout(r->end, peers->timeout);
+    r->sent = program_sent_before(r->program, r->arena);
     make_group_of_all(r);
     return meet(r, peers->hash);
 }

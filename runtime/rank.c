@@ -296,7 +296,7 @@ static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
 Status rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
-    TRY(exchange_settle(r, proc));
+    TRY(exchange_settle(r, call->proc));
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
         if (!instr_runs(&r->program->instr[i], r->program, call))

@@ -31,7 +31,7 @@ void   exchange_close(Rank *);
 /* Execute an instruction of communication. */
 Status exchange(const Rank *, const KCall *);
 /* Before a procedure is called: until its buffers may be written again. */
-Status exchange_settle(const Rank *, const Proc *);
+Status exchange_settle(const Rank *, uint32_t proc);
 /* Element by element over all ranks, the same everywhere; nothing for a rank that is
  * alone.  n <= 16. */
 Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);

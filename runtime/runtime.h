@@ -44,6 +44,7 @@ typedef struct Rank {
     char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next three */
     struct Endpoint   *end;
     struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
+    SentBefore     sent;              /* what each procedure waits for */
     int            reporter;          /* the rank that speaks for all */
     struct Trace  *trace;             /* NULL: none */
     Tally         *tally;             /* of the step that is trained; NULL: none */

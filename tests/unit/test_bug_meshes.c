@@ -1,8 +1,6 @@
 /* Public bug reports about planners, on many devices: what divides is planned, and what
  * does not is refused with the sizes that do; a plan fits, and runs a step. */
-#include "tests/unit/planning.h"
-
-#include "tests/unit/lockstep.h"
+#include "tests/unit/planned_step.h"
 
 /* Four nodes of eight. */
 static const char nodes[] =
@@ -126,23 +124,6 @@ static void J03_batches_of_data_parallel_ranks(void **unused)
 
 /* ---- J04: what is planned fits on every rank and runs; what is refused fits in no way ---- */
 
-static void run_a_step(Case *c)
-{
-    Arena *a = arena_new("run");
-    Program **p = NEWN(a, Program *, c->plan->ndevices);
-    for (uint32_t r = 0; r < c->plan->ndevices; r++) {
-        assert_int_equal(codegen(a, c->ds, c->l.graph, c->plan, c->l.cluster, r, NULL, &p[r]), OK);
-        assert_true(program_map_bytes(p[r]) + p[r]->reserve <= device_of(c)->memory);
-    }
-    assert_int_equal(verify_ranks(c->l.graph, c->plan, (const Program *const *)p, stderr), 0);
-    Lockstep l = lock_open(a, p, c->plan->ndevices, 3);
-    lock_step(&l);
-    for (uint32_t r = 0; r < l.n; r++)
-        assert_true(real_at(&p[r]->tensor[p[r]->norm.i], lock_at(&l.rank[r], p[r]->norm, 0, 0), 0) > 0);
-    lock_close(&l);
-    arena_free(a);
-}
-
 /* The least number of micro-batches that fits, by itself; 0: none. */
 static int64_t least_that_fits(Case *c, const char *rules, int64_t batch)
 {
@@ -166,11 +147,11 @@ static bool check_limit(Case *c, const char *rules, int64_t batch, int64_t memor
         assert_int_equal(least_that_fits(c, rules, batch), 0);
         device_of(c)->memory = need[0];
         assert_int_equal(try_rules(c, "%s", rules), OK);
-        run_a_step(c);
+        run_a_step(c, 3);
         return false;
     }
     assert_int_equal(c->plan->microbatches, m);
-    run_a_step(c);
+    run_a_step(c, 3);
     return true;
 }
 
