@@ -42,7 +42,9 @@ typedef uint64_t StageSet;            /* a bit per stage */
 enum { MAX_STAGES = 64 };
 
 /* A value that is made on one stage and read on another, there in the same place of
- * the mesh; a partial one is completed first. */
+ * the mesh; a partial one is completed first.  It goes from neighbour to neighbour, and each
+ * stage on its way passes it on: with a message past a neighbour a stage that runs ahead would
+ * wait for one that cannot have come to it yet (1F1B), and that one for the gradient it sent. */
 typedef struct Crossing { ValueId value; uint32_t from, to; } Crossing;
 
 typedef struct Layout {

@@ -184,13 +184,38 @@ static void read_uses(Layout *l)
         l->used[g->output[i].i] |= stages_of(l, g->output[i]) & (StageSet)(((StageSet)2 << (l->nstages - 1)) - 1);
 }
 
+/* From where a stage that lacks a value gets it: the nearest that makes it, of those before the stage going forward
+ * and of those behind it going backward. */
+static uint32_t source_of(const Layout *l, ValueId v, uint32_t stage)
+{
+    StageSet at = stages_of(l, v), before = at & (((StageSet)1 << stage) - 1), behind = at & ~before;
+    OpId maker = value_of(l->g, v)->maker;
+    bool backward = has_op(maker) && op_of(l->g, maker)->phase == PHASE_BACKWARD;
+    if (before && (!backward || !behind))
+        return 63 - (uint32_t)__builtin_clzll(before);
+    return (uint32_t)__builtin_ctzll(behind);
+}
+
+/* Stages that a value passes on its way to those that lack it, and these. */
+static StageSet stages_reached(const Layout *l, ValueId v)
+{
+    StageSet reached = 0;
+    for (uint32_t s = 0; s < l->nstages; s++) {
+        if (!(l->used[v.i] >> s & 1) || layout_has(l, v, s))
+            continue;
+        for (uint32_t at = s, from = source_of(l, v, s); at != from; at = at > from ? at - 1 : at + 1)
+            reached |= (StageSet)1 << at;
+    }
+    return reached;
+}
+
 static void read_crossings(Arena *a, Layout *l)
 {
     for (uint32_t v = 0; v < l->g->nvalue; v++) {
-        StageSet at = stages_of(l, (ValueId){v});
+        StageSet reached = stages_reached(l, (ValueId){v});
         for (uint32_t s = 0; s < l->nstages; s++)
-            if (l->used[v] >> s & 1 && !(at >> s & 1))
-                PUSH(a, l->crossing, l->ncrossing, ((Crossing){{v}, (uint32_t)__builtin_ctzll(at), s}));
+            if (reached >> s & 1)
+                PUSH(a, l->crossing, l->ncrossing, ((Crossing){{v}, source_of(l, (ValueId){v}, s) < s ? s - 1 : s + 1, s}));
     }
 }
 

@@ -463,6 +463,28 @@ static void H01_schedules_end(void **unused)
     }
 }
 
+/* Values that are read several stages on, as a U-Net's are, and a loss that is not the last stage's: a stage that
+ * runs ahead must not wait for one that it has not served yet. */
+static void H01_schedules_end_with_values_that_pass_stages(void **unused)
+{
+    (void)unused;
+    static const char text[] = "model m {\n dim batch = 9, d = 4, vocab = 64, class = 64, kind = 64\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
+                               " input ids[batch] : i32\n input y[batch] : i32\n input z[batch] : i32\n"
+                               " weight tok[vocab, d]\n e1 = l1: linear(embed(ids, tok), d) |> relu\n e2 = l2: linear(e1, d) |> relu\n near = lossy: cross_entropy(yhead: linear(e1, class), y)\n"
+                               " e3 = l3: linear(e2, d) |> relu\n d2 = l4: linear(e3 + e2, d) |> relu\n d1 = l5: linear(d2 + e1, d) |> relu\n"
+                               " far = lossz: cross_entropy(zhead: linear(d1, kind), z)\n minimize near + far\n}\n";
+    static const struct { int pp; const char *cuts; } cut[] = {
+        {2, "stage before l4"}, {3, "stage before lossy; stage before lossz"}, {3, "stage before l3; stage before l5"}, {4, "stage before l2; stage before l3; stage before l4"},
+        {5, "stage before l2; stage before l3; stage before l4; stage before l5"}, {6, "stage before l2; stage before l3; stage before l4; stage before l5; stage before zhead"}};
+    for (size_t k = 0; k < sizeof cut / sizeof *cut; k++)
+        for (int m = 1; m <= 9; m += m < 3 ? 2 : 6)
+            for (int gpipe = 0; gpipe < 2; gpipe++) {
+                Arena *a = arena_new("test");
+                same_numbers((Setting){"H01", "", text}, (Pin){cut[k].pp, 1, 1, 1, m, arena_printf(a, "%s%s", cut[k].cuts, gpipe ? "; schedule = \"gpipe\"" : "")});
+                arena_free(a);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +501,7 @@ int main(void)
         cmocka_unit_test(D07_optimizer_states_of_any_number),
         cmocka_unit_test(D07_sizes_that_ranks_do_not_divide),
         cmocka_unit_test(H01_schedules_end),
+        cmocka_unit_test(H01_schedules_end_with_values_that_pass_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
