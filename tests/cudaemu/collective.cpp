@@ -1,6 +1,7 @@
 /* collective.cpp -- executes collectives and transfers between ranks over their shared memory.
  *
  * All ranks first compare what they call.  Sums run in the order of ranks, in f32 for bf16 and fp16, rounded once. */
+#include "numbers.h"
 #include "world.h"
 
 #include <cstdio>
@@ -130,21 +131,6 @@ static void publish(const Collective &op)
 
 /* ---- reductions ---- */
 
-static float from_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint16_t to_bf16(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return f != f ? 0x7fff : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 template <class T> static T combine(T a, T b, int reduction)
 {
     switch (reduction) {
@@ -189,9 +175,7 @@ static void reduce_slots(World *w, size_t offset, char *out, size_t n, ncclDataT
     case ncclFloat32: reduce_plain<float>(w, offset, out, n, reduction); break;
     case ncclFloat64: reduce_plain<double>(w, offset, out, n, reduction); break;
     case ncclBfloat16: reduce_as<uint16_t, float>(w, offset, out, n, reduction, from_bf16, to_bf16); break;
-    case ncclFloat16:
-        reduce_as<_Float16, float>(w, offset, out, n, reduction, [](_Float16 x) { return (float)x; }, [](float x) { return (_Float16)x; });
-        break;
+    case ncclFloat16: reduce_as<uint16_t, float>(w, offset, out, n, reduction, from_f16, to_f16); break;
     default: fatal("NCCL: reductions of type %d are not emulated", type);
     }
 }

@@ -2,9 +2,9 @@
  *
  * Sums are f32 for f32, bf16 and fp16, in another order than a GPU's.  TF32 is not rounded to: it is exact f32. */
 #include "gemm.h"
+#include "numbers.h"
 
 #include <cmath>
-#include <cstring>
 
 #include <cblas.h>
 
@@ -38,23 +38,9 @@ static double load(const void *p, int64_t i, cudaDataType t)
     switch (t) {
     case CUDA_R_64F: return static_cast<const double *>(p)[i];
     case CUDA_R_32F: return static_cast<const float *>(p)[i];
-    case CUDA_R_16F: return (double)static_cast<const _Float16 *>(p)[i];
-    default: {
-        uint32_t bits = (uint32_t)static_cast<const uint16_t *>(p)[i] << 16;
-        float f;
-        memcpy(&f, &bits, sizeof f);
-        return f;
+    case CUDA_R_16F: return from_f16(static_cast<const uint16_t *>(p)[i]);
+    default: return from_bf16(static_cast<const uint16_t *>(p)[i]);
     }
-    }
-}
-
-static uint16_t to_bf16(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (f != f)
-        return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 static void store(void *p, int64_t i, cudaDataType t, double v)
@@ -62,7 +48,7 @@ static void store(void *p, int64_t i, cudaDataType t, double v)
     switch (t) {
     case CUDA_R_64F: static_cast<double *>(p)[i] = v; break;
     case CUDA_R_32F: static_cast<float *>(p)[i] = (float)v; break;
-    case CUDA_R_16F: static_cast<_Float16 *>(p)[i] = (_Float16)(float)v; break;
+    case CUDA_R_16F: static_cast<uint16_t *>(p)[i] = to_f16((float)v); break;
     default: static_cast<uint16_t *>(p)[i] = to_bf16((float)v); break;
     }
 }

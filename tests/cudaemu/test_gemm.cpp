@@ -1,29 +1,17 @@
 /* test_gemm.cpp -- products of cuBLAS and cuBLASLt against sums written out, their epilogues, and what they refuse. */
 #include "harness.h"
+#include "numbers.h"
 
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <vector>
 
-/* ---- values ---- */
+using cudaemu::from_bf16;
+using cudaemu::to_bf16;
 
-static uint16_t to_bf16(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-static float from_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
+/* ---- values ---- */
 
 /* Small multiples of 1/8: exact in bf16, and their sums in f32. */
 static std::vector<float> values(size_t n, int seed)
