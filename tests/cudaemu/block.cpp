@@ -61,7 +61,8 @@ struct Runner {
     Fiber *now, *idle, *ready, *ready_last;
     unsigned count, started, alive;
     unsigned short order[1024];
-    bool shuffled;
+    unsigned ordered;               /* threads that ORDER is for */
+    bool shuffled, watched;         /* by the seed; each thread is one of the sanitizer's */
     Random random;
     Fiber *at_barrier;
     unsigned arrived, generation;
@@ -80,29 +81,27 @@ struct Runner {
 };
 static thread_local Runner *runner;
 
-/* Saves what a call must keep, and the stack, and goes on with another stack. */
-extern "C" void cudaemu_switch(void **save, void *load);
-asm(".text\n"
-    ".type cudaemu_switch, @function\n"
-    ".globl cudaemu_switch\n"
-    ".hidden cudaemu_switch\n"
-    "cudaemu_switch:\n"
-    "    pushq %rbx\n"
-    "    pushq %rbp\n"
-    "    pushq %r12\n"
-    "    pushq %r13\n"
-    "    pushq %r14\n"
-    "    pushq %r15\n"
-    "    movq %rsp, (%rdi)\n"
-    "    movq %rsi, %rsp\n"
-    "    popq %r15\n"
-    "    popq %r14\n"
-    "    popq %r13\n"
-    "    popq %r12\n"
-    "    popq %rbp\n"
-    "    popq %rbx\n"
-    "    ret\n"
-    ".size cudaemu_switch, . - cudaemu_switch\n");
+/* Goes on where TO stopped, until something goes on with FROM.  Inline, as a call would spoil the processor's guesses of
+ * returns: fibers of a kernel stop at the same few places. */
+static inline void switch_stacks(Fiber *from, Fiber *to)
+{
+    void **save = &from->sp, *load = to->sp;
+    asm volatile("leaq -128(%%rsp), %%rsp\n\t"        /* what a function without calls may keep below */
+                 "pushq %%rbp\n\t"
+                 "leaq 1f(%%rip), %%rax\n\t"
+                 "pushq %%rax\n\t"
+                 "movq %%rsp, (%%rdi)\n\t"
+                 "movq %%rsi, %%rsp\n\t"
+                 "popq %%rax\n\t"
+                 "jmpq *%%rax\n\t"
+                 "1:\n\t"
+                 "popq %%rbp\n\t"
+                 "leaq 128(%%rsp), %%rsp\n\t"
+                 : "+D"(save), "+S"(load)
+                 :
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory", "cc", "xmm0", "xmm1",
+                   "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+}
 
 static void switch_to(Runner *r, Fiber *to)
 {
@@ -111,9 +110,9 @@ static void switch_to(Runner *r, Fiber *to)
         return;
     r->now = to;
     thread_now = &to->state;
-    if (settings().threads)
+    if (r->watched)
         __tsan_switch_to_fiber(to->tsan, 1);
-    cudaemu_switch(&from->sp, to->sp);
+    switch_stacks(from, to);
 }
 
 /* ---- lists of fibers ---- */
@@ -149,14 +148,14 @@ static Fiber *new_fiber(Runner *r)
     void **sp = reinterpret_cast<void **>(f->stack + STACK_BYTES - skew);
     *--sp = nullptr;                                    /* where a return address would be: aligns the stack too */
     *--sp = reinterpret_cast<void *>(fiber_main);
-    for (int i = 0; i < 6; i++)
-        *--sp = nullptr;
     f->sp = sp;
     r->fibers.push_back(f);
     return f;
 }
 
 /* ---- deadlocks ---- */
+
+static bool same_site(Site a, Site b) { return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file)); }
 
 static std::string site_text(Site s)
 {
@@ -225,7 +224,7 @@ int barrier(BarrierKind kind, int predicate, Site site)
         r->result = kind == BARRIER_AND;
         if (r->left_after != ~0u)
             report("divergent barrier: a thread waits at %s, but others have left the kernel without it", site_text(site).c_str());
-    } else if (r->site.line != site.line || strcmp(r->site.file, site.file) != 0) {
+    } else if (!same_site(r->site, site)) {
         report("divergent barrier: this thread waits at %s, others of the block at %s", site_text(site).c_str(), site_text(r->site).c_str());
     }
     switch (kind) {
@@ -280,8 +279,7 @@ static OpenExchange *join_exchange(Runner *r, Warp *w, unsigned mask, unsigned l
         report("the mask %08x of %s names lanes that have left the kernel or are not in the block (%08x are there)", mask,
                site_text(site).c_str(), w->alive);
     for (OpenExchange *e = w->open; e; e = e->next) {
-        bool same = e->mask == mask && e->site.line == site.line && !strcmp(e->site.file, site.file);
-        if (same)
+        if (e->mask == mask && same_site(e->site, site))
             return e;
         if (e->mask >> lane & 1 && e->arrived & mask)      /* each waits for the other */
             report("divergent warp: lane %u is at %s with mask %08x, lanes %08x at %s with mask %08x", lane, site_text(site).c_str(), mask,
@@ -427,10 +425,10 @@ static void fiber_main()
             start_thread(r, self);
             r->launch->body();
             end_thread(r, self);
-            if (settings().threads)
+            if (r->watched)
                 break;
         }
-        if (!settings().threads) {      /* a thread of the sanitizer's is one thread of the kernel's */
+        if (!r->watched) {      /* a thread of the sanitizer's is one thread of the kernel's */
             self->next = r->idle;
             r->idle = self;
         }
@@ -447,7 +445,9 @@ Runner::Runner() : random(place++)
     home.tsan = settings().threads ? __tsan_get_current_fiber() : nullptr;
     now = &home;
     idle = ready = ready_last = at_barrier = nullptr;
+    ordered = 0;
     shuffled = settings().seed != 0;
+    watched = settings().threads;
     arrived = generation = 0;
     for (Warp &w : warp)
         w = Warp();
@@ -472,6 +472,9 @@ void runner_delete(Runner *r) { delete r; }
 
 static void set_order(Runner *r)
 {
+    if (r->ordered == r->count && !r->shuffled)
+        return;
+    r->ordered = r->count;
     for (unsigned i = 0; i < r->count; i++)
         r->order[i] = (unsigned short)i;
     for (unsigned i = r->count; r->shuffled && i > 1; i--) {
@@ -496,8 +499,11 @@ static void prepare_shared(Runner *r)
 static void check_shared(Runner *r)
 {
     size_t n = r->launch->shared;
+    const char *zone = r->shared + n;
+    if ((unsigned char)zone[0] == REDZONE && !memcmp(zone, zone + 1, SHARED_ALIGNMENT - 1))
+        return;
     for (size_t i = 0; i < SHARED_ALIGNMENT; i++)
-        if ((unsigned char)r->shared[n + i] != REDZONE) {
+        if ((unsigned char)zone[i] != REDZONE) {
             report("dynamic shared memory of %zu bytes is written %zu bytes behind its end", n, i);
             return;
         }
@@ -523,7 +529,7 @@ void run_block(Runner *r, const Launch &launch, uint3 block)
     }
     set_order(r);
     /* Making a fiber orders it behind its maker, which must be no CUDA thread. */
-    for (unsigned i = 0; settings().threads && i < r->count; i++) {
+    for (unsigned i = 0; r->watched && i < r->count; i++) {
         Fiber *f = new_fiber(r);
         f->next = r->idle;
         r->idle = f;

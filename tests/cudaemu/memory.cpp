@@ -34,6 +34,7 @@ struct Memory {
     Lock lock;
     std::map<uintptr_t, Allocation> allocations;        /* by first byte; freed ones too */
     std::deque<uintptr_t> freed;                        /* oldest first */
+    std::map<uintptr_t, size_t> ends[MAX_DEVICES];      /* of live device memory that ends before its guard page: size */
     size_t used[MAX_DEVICES], peak[MAX_DEVICES];
 };
 
@@ -88,14 +89,12 @@ void memory_check_ends(int device)
 {
     Memory &m = memory();
     Guard guard(m.lock);
-    for (auto &a : m.allocations) {
-        if (a.second.kind != MEM_DEVICE || a.second.device != device)
-            continue;
-        const unsigned char *end = reinterpret_cast<unsigned char *>(a.first + a.second.bytes);
-        size_t slack = round_up(a.second.bytes, ALIGNMENT) - a.second.bytes;
+    for (auto &e : m.ends[device]) {
+        const unsigned char *end = reinterpret_cast<unsigned char *>(e.first);
+        size_t slack = round_up(e.second, ALIGNMENT) - e.second;
         for (size_t i = 0; i < slack; i++)
             if (end[i] != REDZONE)
-                fatal("an allocation of %zu bytes is written %zu bytes behind its end", a.second.bytes, i);
+                fatal("an allocation of %zu bytes is written %zu bytes behind its end", e.second, i);
     }
 }
 
@@ -139,6 +138,8 @@ static cudaError_t allocate(void **out, size_t bytes, MemoryKind kind)
     memset(p, POISON, bytes);
     memset(p + bytes, REDZONE, round_up(bytes, ALIGNMENT) - bytes);
     m.allocations[reinterpret_cast<uintptr_t>(p)] = a;
+    if (kind == MEM_DEVICE && bytes % ALIGNMENT)
+        m.ends[device][reinterpret_cast<uintptr_t>(p) + bytes] = bytes;
     *out = p;
     return cudaSuccess;
 }
@@ -155,8 +156,10 @@ static void forget_oldest(Memory &m)
 
 static void free_locked(Memory &m, uintptr_t at, Allocation &a)
 {
-    if (a.kind == MEM_DEVICE)
+    if (a.kind == MEM_DEVICE) {
         m.used[a.device] -= round_up(a.bytes, ALIGNMENT);
+        m.ends[a.device].erase(at + a.bytes);
+    }
     mmap(a.map, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     a.kind = MEM_FREED;
     m.freed.push_back(at);

@@ -231,6 +231,33 @@ static void all_at_once()
     CHECK(read_floats(x[0], 10, s[0])[9] == value(2, 9));
 }
 
+/* Ranks capture collectives on two communicators and a transfer, and replay them. */
+static void in_graphs()
+{
+    ncclUniqueId id = new_id();
+    on_ranks(2, [&](int r) {
+        ncclComm_t a = world(id, 2, r), b;
+        OK(ncclCommSplit(a, 0, r, &b, nullptr));
+        cudaStream_t s = new_stream();
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        float one = 1, *x = device_floats(1, &one), *y = device_floats(1);
+        OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+        OK(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, a, s));
+        OK(ncclGroupStart());
+        OK(ncclSend(x, 1, ncclFloat, 1 - r, a, s));
+        OK(ncclRecv(y, 1, ncclFloat, 1 - r, a, s));
+        OK(ncclGroupEnd());
+        OK(ncclAllReduce(y, x, 1, ncclFloat, ncclSum, b, s));
+        OK(cudaStreamEndCapture(s, &graph));
+        OK(cudaGraphInstantiate(&exec, graph, 0));
+        for (int i = 0; i < 3; i++)
+            OK(cudaGraphLaunch(exec, s));
+        OK(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, a, s));
+        CHECK(*read_floats(x, 1, s) == 128);
+    });
+}
+
 /* ---- contracts ---- */
 
 /* Two ranks; F gets the communicator, the rank and a stream. */
@@ -443,6 +470,7 @@ static const Case cases[] = {
     {"communicators that do not block, delayed", non_blocking, nullptr, "CUDAEMU_SEED=8"},
     {"a communicator used before it is there", used_too_early, "still being made", nullptr},
     {"all ranks in one thread", all_at_once, nullptr, nullptr},
+    {"collectives in a graph", in_graphs, nullptr, nullptr},
     {"different counts", other_count, "ranks disagree", nullptr},
     {"different types", other_type, "ranks disagree", nullptr},
     {"different reductions", other_reduction, "ranks disagree", nullptr},
