@@ -16,8 +16,8 @@
 
 namespace cudaemu {
 
-__thread ThreadState *thread_now __attribute__((tls_model("initial-exec")));
-__thread BlockState block_now __attribute__((tls_model("initial-exec")));
+__thread ThreadState *thread_now;
+__thread BlockState block_now;
 
 enum : size_t { SHARED_ALIGNMENT = 1024, SHARED_ROOM = SHARED_OPTIN + SHARED_ALIGNMENT };
 

@@ -141,20 +141,23 @@ template <class T> static T combine(T a, T b, int reduction)
     }
 }
 
-/* Element I of all ranks' slots at OFFSET into OUT, by way of T. */
+/* N elements of all ranks' slots at OFFSET into OUT, by way of T, some at a time. */
 template <class Stored, class T, class Load, class Store>
 static void reduce_as(World *w, size_t offset, char *out, size_t n, int reduction, Load load, Store store)
 {
+    enum : size_t { SOME = 256 };
     int size = w->ranks.load();
-    for (size_t i = 0; i < n; i++) {
-        T sum = T();
+    T sum[SOME];
+    for (size_t first = 0; first < n; first += SOME) {
+        size_t count = n - first < SOME ? n - first : (size_t)SOME;
         for (int r = 0; r < size; r++) {
-            Stored x;
-            memcpy(&x, world_slot(w, r) + offset + i * sizeof x, sizeof x);
-            sum = r ? combine<T>(sum, load(x), reduction) : load(x);
+            const Stored *x = reinterpret_cast<const Stored *>(world_slot(w, r) + offset) + first;
+            for (size_t i = 0; i < count; i++)
+                sum[i] = r ? combine<T>(sum[i], load(x[i]), reduction) : load(x[i]);
         }
-        Stored x = store(reduction == ncclAvg ? (T)(sum / (T)size) : sum);
-        memcpy(out + i * sizeof x, &x, sizeof x);
+        Stored *to = reinterpret_cast<Stored *>(out) + first;
+        for (size_t i = 0; i < count; i++)
+            to[i] = store(reduction == ncclAvg ? (T)(sum[i] / (T)size) : sum[i]);
     }
 }
 

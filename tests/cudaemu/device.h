@@ -32,8 +32,9 @@ struct BlockState {
     uint3 block, size, grid;
     char *shared;                   /* dynamic shared memory, aligned to 1 KB */
 };
-extern __thread ThreadState *thread_now __attribute__((tls_model("initial-exec")));
-extern __thread BlockState block_now __attribute__((tls_model("initial-exec")));
+/* Of no TLS model: what dlopen loads has no room for another than the dynamic one. */
+extern __thread ThreadState *thread_now;
+extern __thread BlockState block_now;
 
 /* A line of source that threads meet at: two of them at different lines are a mistake. */
 struct Site {

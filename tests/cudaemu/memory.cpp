@@ -264,8 +264,10 @@ void memory_watch_thread()
     static const bool installed = install_handler();
     (void)installed;
     enum : size_t { HANDLER_BYTES = 64 << 10 };
-    static thread_local std::unique_ptr<char[]> room(new char[HANDLER_BYTES]);
     stack_t stack;
+    if (sigaltstack(nullptr, &stack) == 0 && !(stack.ss_flags & SS_DISABLE))
+        return;             /* a sanitizer's own, which it frees */
+    static thread_local std::unique_ptr<char[]> room(new char[HANDLER_BYTES]);
     memset(&stack, 0, sizeof stack);
     stack.ss_sp = room.get();
     stack.ss_size = HANDLER_BYTES;
