@@ -62,6 +62,9 @@ void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for what cannot go on in any case. */
 [[noreturn]] void fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Whether this OS thread is in a host function of a stream, which must call nothing of CUDA. */
+extern thread_local bool in_host_function;
+
 /* Removes what a process that ends now would leave in /dev/shm. */
 void world_forget_files();
 

@@ -30,6 +30,8 @@ void set_sticky(int device, cudaError_t e)
 
 cudaError_t enter(const char *name)
 {
+    if (in_host_function)
+        report("%s is called by a host function", name);
     cudaError_t e = (cudaError_t)fault(name);
     if (!e)
         e = sticky(device_now);

@@ -362,7 +362,11 @@ extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t function,
     s = resolve(s, "cudaLaunchHostFunc");
     if (!s)
         return fail(cudaErrorInvalidResourceHandle);
-    return enqueue(s, Operation{[function, data]() { function(data); }, "a host function", nullptr, {}, false});
+    return enqueue(s, Operation{[function, data]() {
+        in_host_function = true;
+        function(data);
+        in_host_function = false;
+    }, "a host function", nullptr, {}, false});
 }
 
 /* ---- events ---- */

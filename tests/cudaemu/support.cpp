@@ -15,6 +15,7 @@
 namespace cudaemu {
 
 thread_local const char *running;
+thread_local bool in_host_function;
 thread_local uint64_t place;
 
 /* ---- settings ---- */

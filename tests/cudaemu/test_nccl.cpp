@@ -122,7 +122,10 @@ static void processes()
 static void named_processes()
 {
     CHECK(in_processes(2, [&](int r) { all_of(2, r, new_id()); }));
-    CHECK(in_processes(2, [&](int r) { all_of(2, r, new_id()); }));
+    CHECK(in_processes(2, [&](int r) {
+        all_of(2, r, new_id());
+        all_of(2, r, new_id());         /* the same name again */
+    }));
 }
 
 static void bf16_once_rounded()

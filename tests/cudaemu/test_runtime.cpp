@@ -156,6 +156,14 @@ static void default_stream_event()
     cudaEventRecord(e, nullptr);
 }
 
+static void call_cuda(void *p) { cudaStreamQuery(*static_cast<cudaStream_t *>(p)); }
+static void calling_host_function()
+{
+    cudaStream_t s = new_stream(), t = new_stream();
+    OK(cudaLaunchHostFunc(s, call_cuda, &t));
+    OK(cudaStreamSynchronize(s));
+}
+
 /* Without strictness the default stream waits for blocking ones, and they for it. */
 static void default_stream_allowed()
 {
@@ -235,6 +243,7 @@ static const Case cases[] = {
     {"an event that was destroyed", destroyed_event, "an event that was destroyed", nullptr},
     {"an event on the default stream", default_stream_event, "default stream", nullptr},
     {"the default stream, where it is allowed", default_stream_allowed, nullptr, "CUDAEMU_STRICT=0"},
+    {"a host function that calls CUDA", calling_host_function, "is called by a host function", nullptr},
     {"calls that fail", failing_calls, nullptr, nullptr},
     {"an operation that fails", failing_operation, nullptr, nullptr},
     {"a call that fails by the environment", failing_by_environment, nullptr, "CUDAEMU_FAIL=cudaGetDeviceCount:1=35"},

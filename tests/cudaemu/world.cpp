@@ -179,6 +179,15 @@ static void remember_file(const char *name, bool yes)
         }
 }
 
+/* Who comes later under this name means another communicator. */
+static void forget_map(const char *name, const World *w)
+{
+    Guard guard(maps_lock);
+    auto it = maps().find(name);
+    if (it != maps().end() && it->second == w)
+        maps().erase(it);
+}
+
 World *world_join(const char *name, int size, int rank, const std::atomic<int> *given_up)
 {
     double start = now_seconds();
@@ -203,6 +212,7 @@ World *world_join(const char *name, int size, int rank, const std::atomic<int> *
         return nullptr;
     }
     world_doing(w, rank, "has called nothing yet");
+    forget_map(name, w);
     return w;
 }
 
