@@ -71,6 +71,36 @@ static void run_blocks_apart(const Launch &launch, const unsigned *order, unsign
         pthread_join(thread, nullptr);
 }
 
+/* Stacks are many: there are as many runners as kernels at once.  To the sanitizer a stack is a thread's own. */
+static Lock runners_lock;
+static std::vector<Runner *> &idle_runners()
+{
+    static std::vector<Runner *> *list = new std::vector<Runner *>();
+    return *list;
+}
+
+static Runner *take_runner()
+{
+    if (__tsan_acquire) {
+        static thread_local std::unique_ptr<Runner, void (*)(Runner *)> mine(runner_new(), runner_delete);
+        return mine.get();
+    }
+    Guard guard(runners_lock);
+    if (idle_runners().empty())
+        return runner_new();
+    Runner *r = idle_runners().back();
+    idle_runners().pop_back();
+    return r;
+}
+
+static void give_runner(Runner *r)
+{
+    if (__tsan_acquire)
+        return;
+    Guard guard(runners_lock);
+    idle_runners().push_back(r);
+}
+
 static void run_grid(const Launch &launch)
 {
     unsigned blocks = launch.grid.x * launch.grid.y * launch.grid.z;
@@ -81,9 +111,10 @@ static void run_grid(const Launch &launch)
             run_blocks_apart(launch, &order[i], blocks - i < AT_ONCE ? blocks - i : AT_ONCE);
         return;
     }
-    static thread_local std::unique_ptr<Runner, void (*)(Runner *)> mine(runner_new(), runner_delete);
+    Runner *r = take_runner();
     for (unsigned i = 0; i < blocks; i++)
-        run_block(mine.get(), launch, block_at(launch, order[i]));
+        run_block(r, launch, block_at(launch, order[i]));
+    give_runner(r);
 }
 
 /* ---- launches ---- */

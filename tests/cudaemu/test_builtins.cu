@@ -1,5 +1,6 @@
 /* test_builtins.cu -- what a kernel may call gives what CUDA says, in every order of threads and blocks. */
 #include "harness.h"
+#include "numbers.h"
 #include "../../kernels/cuda/launch.h"
 #include "../../kernels/cuda/ptx.h"
 
@@ -234,9 +235,9 @@ static void tensor_cores()
     for (int i = 0; i < 8 * 16; i++)
         fb[i] = (float)(i * 5 % 11 - 5);
     for (int i = 0; i < 16 * 16; i++)
-        a[i] = (unsigned short)(__float_as_uint(fa[i]) >> 16);
+        a[i] = cudaemu::to_bf16(fa[i]);
     for (int i = 0; i < 8 * 16; i++)
-        b[i] = (unsigned short)(__float_as_uint(fb[i]) >> 16);
+        b[i] = cudaemu::to_bf16(fb[i]);
     cudaStream_t s = new_stream();
     float *da = device_floats(128, reinterpret_cast<float *>(a)), *db = device_floats(64, reinterpret_cast<float *>(b)), *d = device_floats(128);
     PRUN_LAUNCH(product, 1, 32, 0, s, reinterpret_cast<__nv_bfloat16 *>(da), reinterpret_cast<__nv_bfloat16 *>(db), d);

@@ -126,16 +126,17 @@ static void use_after_free()
     OK(cudaStreamSynchronize(s));
 }
 
-__global__ void fill_stack(float *x, int depth)
+__device__ void fill_more(float *x, int depth)
 {
     volatile float big[20000];
     for (int i = 0; i < 20000; i++)
         big[i] = (float)(depth + i);
     x[0] = big[depth];
     if (depth > 0)
-        fill_stack(x, depth - 1);
+        fill_more(x, depth - 1);
     x[1] = big[depth + 1];
 }
+__global__ void fill_stack(float *x, int depth) { fill_more(x, depth); }
 static void stack_overflow() { run(fill_stack, 1, 5); }
 
 __global__ void load_four(float *x, long at) { *reinterpret_cast<float4 *>(x + 4) = *reinterpret_cast<const float4 *>(x + at); }
