@@ -181,6 +181,7 @@ struct Operation {
     const char *kind;               /* of faults: "kernel", "copy", "gemm"; NULL: none */
     std::vector<Order *> orders;
     bool internal = false;          /* goes on after a sticky error */
+    bool is_mark = false;           /* only says that all before it is done */
 };
 /* Append to a stream, or to the graph it is captured into.  Not called with locks held. */
 cudaError_t enqueue(cudaStream_t s, Operation op);

@@ -85,6 +85,8 @@ static void *stream_main(void *p)
         }
         run_task(s, &t, &random);
         running_tasks--;
+        if (!t.op.is_mark)
+            s->unfinished--;
         {
             Hidden hidden;
             t = Task();
@@ -162,6 +164,8 @@ void stream_push(cudaStream_t s, Operation op)
         };
         op.internal = true;
     }
+    if (!op.is_mark)
+        s->unfinished++;
     t.op = std::move(op);
     release(t.edge.get());
     Guard guard(s->lock);
@@ -213,7 +217,7 @@ void order_wait(Order *o)
 TokenRef stream_mark(cudaStream_t s)
 {
     TokenRef t = std::make_shared<Token>();
-    stream_push(s, Operation{[t]() { t->set(); }, "a mark", nullptr, {}, true});
+    stream_push(s, Operation{[t]() { t->set(); }, "a mark", nullptr, {}, true, true});
     return t;
 }
 
@@ -327,7 +331,7 @@ extern "C" cudaError_t cudaStreamQuery(cudaStream_t s)
         return fail(cudaErrorInvalidResourceHandle);
     if (s->capture)
         return capture_break(s);
-    if (s->pending.load())
+    if (s->unfinished.load())
         return cudaErrorNotReady;
     acquire(&s->finished);
     return cudaSuccess;

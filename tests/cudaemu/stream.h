@@ -35,6 +35,7 @@ struct CUstream_st {
     cudaemu::Lock lock;
     std::deque<cudaemu::Task> queue;            /* under lock */
     std::atomic<int> pending{0};                /* tasks queued or running */
+    std::atomic<int> unfinished{0};             /* the same without marks */
     std::atomic<bool> stop{false};
     pthread_t thread;
     cudaemu::Capture *capture = nullptr;

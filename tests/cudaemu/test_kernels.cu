@@ -203,6 +203,14 @@ static bool rotates(int with_barrier)
 static void barrier_gives_values() { CHECK(rotates(1)); }
 static void no_barrier_gives_others() { CHECK(!rotates(0)); }
 
+/* ---- what is printed if asked for; it ends as a failure so that its output is looked at ---- */
+
+static void printing()
+{
+    run(write_at, 1, 5L);
+    exit(3);
+}
+
 static const Case cases[] = {
     {"threads that skip a barrier", skipped_barrier, "divergent barrier", nullptr},
     {"no thread skips it", no_skipped_barrier, nullptr, nullptr},
@@ -233,6 +241,10 @@ static const Case cases[] = {
     {"an asynchronous copy, left behind", copy_left_behind, "asynchronous copies", nullptr},
     {"values over a barrier", barrier_gives_values, nullptr, "CUDAEMU_SEED=1"},
     {"wrong values without it", no_barrier_gives_others, nullptr, nullptr},
+    {"a profile by kernel", printing, "1 launches", "CUDAEMU_PROFILE=1"},
+    {"a trace of streams", printing, "device 0, stream 0: kernel", "CUDAEMU_TRACE=1"},
+    {"a setting that is no number", printing, "CUDAEMU_SEED is 'x'", "CUDAEMU_SEED=x"},
+    {"faults that are no faults", printing, "CUDAEMU_FAIL is 'cudaMalloc'", "CUDAEMU_FAIL=cudaMalloc"},
 };
 
 int main(int argc, char **argv) { return RUN_CASES(argc, argv, cases); }

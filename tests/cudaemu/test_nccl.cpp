@@ -178,17 +178,19 @@ static ncclResult_t wait_for(ncclComm_t c)
 /* Made beside, used, split; a rank comes late. */
 static void non_blocking()
 {
+    static std::atomic<bool> seen_in_progress;
     ncclUniqueId id = new_id();
     on_ranks(2, [&](int r) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         ncclComm_t c, part;
-        if (r)
-            usleep(20000);
+        while (r && !seen_in_progress)
+            usleep(1000);
         CHECK(ncclCommInitRankConfig(&c, 2, id, r, &config) == ncclInProgress);
         ncclResult_t e;
         OK(ncclCommGetAsyncError(c, &e));
         CHECK(r || e == ncclInProgress);
+        seen_in_progress = true;
         OK(wait_for(c));
         CHECK(ncclCommSplit(c, 0, r, &part, nullptr) == ncclInProgress);
         OK(wait_for(part));
@@ -491,7 +493,7 @@ static const Case cases[] = {
     {"a buffer of the host", host_buffer, "is not device memory", nullptr},
     {"a collective on the default stream", on_default_stream, "default stream", nullptr},
     {"a communicator that was destroyed", destroyed, "a communicator that was destroyed", nullptr},
-    {"a missing rank", missing_rank, "rank 1: has called nothing yet", "CUDAEMU_TIMEOUT=0.3"},
+    {"a missing rank", missing_rank, "rank 1: has called nothing yet", "CUDAEMU_TIMEOUT=1.5"},
     {"an abort by another rank", aborted, nullptr, nullptr},
     {"an abort of what a rank waits for", own_abort, nullptr, nullptr},
     {"a collective that fails", failing_collective, nullptr, nullptr},

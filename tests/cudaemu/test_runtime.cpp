@@ -104,6 +104,13 @@ static void append(void *p)
     static_cast<int *>(p)[0] = ++at;
 }
 
+static std::atomic<bool> gate;
+static void wait_at_gate(void *)
+{
+    while (!gate)
+        usleep(100);
+}
+
 /* Whatever the delays: what an event orders comes in that order. */
 static void event_order()
 {
@@ -114,6 +121,7 @@ static void event_order()
     int when[3];
     OK(cudaStreamWaitEvent(b, e, 0));           /* never recorded: no wait */
     OK(cudaEventRecord(e, a));
+    OK(cudaLaunchHostFunc(a, wait_at_gate, nullptr));
     OK(cudaLaunchHostFunc(a, append, &when[0]));
     OK(cudaEventRecord(f, a));
     OK(cudaStreamWaitEvent(b, f, 0));
@@ -121,7 +129,8 @@ static void event_order()
     OK(cudaEventRecord(e, b));
     OK(cudaStreamWaitEvent(a, e, 0));
     OK(cudaLaunchHostFunc(a, append, &when[2]));
-    CHECK(cudaStreamQuery(a) == cudaErrorNotReady);
+    CHECK(cudaStreamQuery(a) == cudaErrorNotReady && cudaEventQuery(f) == cudaErrorNotReady);
+    gate = true;
     OK(cudaStreamSynchronize(a));
     OK(cudaStreamQuery(a));
     OK(cudaEventQuery(e));
@@ -222,10 +231,18 @@ static void failing_by_environment()
     CHECK(n == 8 && !strcmp(cudaGetErrorName(cudaErrorInsufficientDriver), "cudaErrorInsufficientDriver"));
 }
 
+static void few_devices()
+{
+    int n;
+    OK(cudaGetDeviceCount(&n));
+    CHECK(n == 2 && cudaSetDevice(2) == cudaErrorInvalidDevice && cudaSetDevice(1) == cudaSuccess);
+}
+
 static const Case cases[] = {
     {"accounting of memory", accounting, nullptr, "CUDAEMU_MEMORY=1M"},
     {"freeing twice", double_free, "freed already", nullptr},
     {"freeing what was not allocated", foreign_free, "not the start", nullptr},
+    {"two devices", few_devices, nullptr, "CUDAEMU_DEVICES=2"},
     {"copies", copies, nullptr, nullptr},
     {"copies, delayed", copies, nullptr, "CUDAEMU_SEED=7"},
     {"a copy from host to host called host to device", wrong_kind, "is not device memory", nullptr},
