@@ -44,6 +44,12 @@ extern "C" cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t
     return CUBLAS_STATUS_SUCCESS;
 }
 
+extern "C" cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream)
+{
+    *stream = handle->stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 extern "C" cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
 {
     Hidden hidden;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 namespace cudaemu {
@@ -206,6 +207,17 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribut
         Guard guard(kernels_lock);
         shared_limits()[kernel] = (size_t)value;
     }
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel)
+{
+    CUDAEMU_ENTER("cudaFuncGetAttributes");
+    memset(a, 0, sizeof *a);
+    a->maxThreadsPerBlock = 1024;
+    Guard guard(kernels_lock);
+    auto it = shared_limits().find(kernel);
+    a->maxDynamicSharedSizeBytes = it == shared_limits().end() ? (int)SHARED_PER_BLOCK : (int)it->second;
     return cudaSuccess;
 }
 

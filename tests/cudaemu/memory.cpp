@@ -351,6 +351,15 @@ extern "C" cudaError_t cudaHostUnregister(void *p)
     return cudaSuccess;
 }
 
+extern "C" cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
+{
+    CUDAEMU_ENTER("cudaHostGetDevicePointer");
+    if (memory_find(host).kind != MEM_HOST)
+        return fail(cudaErrorInvalidValue);
+    *device = host;
+    return cudaSuccess;
+}
+
 extern "C" cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     CUDAEMU_ENTER("cudaMemGetInfo");

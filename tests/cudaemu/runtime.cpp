@@ -204,6 +204,17 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, i
     return cudaSuccess;
 }
 
+extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    CUDAEMU_ENTER("cudaDeviceGetPCIBusId");
+    if (device < 0 || device >= settings().devices || bytes < 13)
+        return fail(cudaErrorInvalidValue);
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", device);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return cudaSetDevice(device); }
+extern "C" cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 extern "C" cudaError_t cudaDriverGetVersion(int *v) { *v = CUDART_VERSION; return cudaSuccess; }
 extern "C" cudaError_t cudaRuntimeGetVersion(int *v) { *v = CUDART_VERSION; return cudaSuccess; }
 extern "C" cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { *can = a != b; return cudaSuccess; }

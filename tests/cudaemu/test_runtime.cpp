@@ -46,6 +46,24 @@ static void foreign_free()
     cudaFree(x + 1);
 }
 
+/* Memory of the program's own, made known. */
+static void registered()
+{
+    static float own[64];
+    void *same;
+    cudaStream_t s = new_stream();
+    float *x = device_floats(64);
+    CHECK(cudaHostGetDevicePointer(&same, own, 0) == cudaErrorInvalidValue);
+    OK(cudaHostRegister(own, sizeof own, cudaHostRegisterDefault));
+    CHECK(cudaHostRegister(own, sizeof own, cudaHostRegisterDefault) == cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaHostGetDevicePointer(&same, own, 0));
+    CHECK(same == own);
+    OK(cudaMemcpyAsync(x, own, sizeof own, cudaMemcpyHostToDevice, s));     /* pinned: it may be asynchronous */
+    OK(cudaStreamSynchronize(s));
+    OK(cudaHostUnregister(own));
+    CHECK(cudaHostUnregister(own) == cudaErrorHostMemoryNotRegistered);
+}
+
 /* ---- copies ---- */
 
 static void copies()
@@ -235,6 +253,12 @@ static void few_devices()
 {
     int n;
     OK(cudaGetDeviceCount(&n));
+    char bus[16];
+    OK(cudaDeviceGetPCIBusId(bus, sizeof bus, 1));
+    CHECK(!strcmp(bus, "0000:01:00.0"));
+    int value;
+    OK(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    CHECK(value == 227 << 10);
     CHECK(n == 2 && cudaSetDevice(2) == cudaErrorInvalidDevice && cudaSetDevice(1) == cudaSuccess);
 }
 
@@ -242,6 +266,7 @@ static const Case cases[] = {
     {"accounting of memory", accounting, nullptr, "CUDAEMU_MEMORY=1M"},
     {"freeing twice", double_free, "freed already", nullptr},
     {"freeing what was not allocated", foreign_free, "not the start", nullptr},
+    {"memory of the program, registered", registered, nullptr, "CUDAEMU_PAGEABLE=1"},
     {"two devices", few_devices, nullptr, "CUDAEMU_DEVICES=2"},
     {"copies", copies, nullptr, nullptr},
     {"copies, delayed", copies, nullptr, "CUDAEMU_SEED=7"},
