@@ -186,12 +186,12 @@ static void reduce_slots(World *w, size_t offset, char *out, size_t n, ncclDataT
 /* ---- collectives ---- */
 
 /* N elements from element FIRST of each part into my slot, part behind part. */
-static void fill_slot(const Collective &op, const char *send, size_t parts, size_t first, size_t n, size_t room)
+static void fill_slot(const Collective &op, size_t parts, size_t first, size_t n, size_t room)
 {
     size_t bytes = nccl_bytes(op.type);
     char *slot = world_slot(op.comm->world, op.comm->rank);
     for (size_t p = 0; p < parts; p++)
-        memcpy(slot + p * room, send + (p * op.count + first) * bytes, n * bytes);
+        memcpy(slot + p * room, op.send + (p * op.count + first) * bytes, n * bytes);
 }
 
 /* What I get of the slots. */
@@ -231,7 +231,8 @@ static void announce(const Collective &op, bool before)
             acquire(&c->world->rank[r].doing[turn]);
 }
 
-static bool move(const Collective &op, const char *send)
+/* In place a round overwrites nothing but what it has sent. */
+static bool move(const Collective &op)
 {
     ncclComm *c = op.comm;
     size_t parts = sent_parts(op.kind, c->size, c->rank, op.root), most = op.kind == REDUCE_SCATTER || op.kind == ALL_TO_ALL || op.kind == SCATTER ? (size_t)c->size : 1;
@@ -240,7 +241,7 @@ static bool move(const Collective &op, const char *send)
         size_t n = op.count - first < step ? op.count - first : step;
         {
             Hidden hidden;
-            fill_slot(op, send, parts, first, n, room);
+            fill_slot(op, parts, first, n, room);
         }
         if (!went_well(c, world_barrier(c->world, c->rank, &c->given_up)))
             return false;
@@ -277,18 +278,9 @@ void run_collective(const Collective &op)
     /* All have read the calls before any publishes its next one. */
     if (!went_well(c, world_barrier(c->world, c->rank, &c->given_up)))
         return;
-    /* In place, a part may be overwritten before it is sent. */
-    std::vector<char> copy;
-    const char *send = op.send;
-    if (sent > bytes && send < op.recv + received && op.recv < send + sent) {
-        Hidden hidden;
-        copy.assign(send, send + sent);
-        send = copy.data();
-    }
-    if (move(op, send))
+    if (move(op))
         announce(op, false);
     Hidden hidden;
-    copy = std::vector<char>();
     world_doing(c->world, c->rank, "has done %s", call_text(c->world->rank[c->rank].call).c_str());
 }
 

@@ -150,6 +150,19 @@ static ncclResult_t check_call(ncclComm *c, cudaStream_t *s, const char *call)
     return *s ? ncclSuccess : ncclInvalidArgument;
 }
 
+/* Whether buffers that overlap do so in the one way that the operation knows. */
+static bool is_in_place(CallKind kind, const char *send, const char *recv, size_t part, int rank, int root)
+{
+    switch (kind) {
+    case REDUCE_SCATTER: return recv == send + part * (size_t)rank;
+    case ALL_GATHER: return send == recv + part * (size_t)rank;
+    case GATHER: return send == recv + part * (size_t)root;
+    case SCATTER: return recv == send + part * (size_t)root;
+    case ALL_TO_ALL: return false;
+    default: return send == recv;
+    }
+}
+
 static ncclResult_t collective(CallKind kind, const void *send, void *recv, size_t count, ncclDataType_t type, int reduction, int root,
                                ncclComm_t c, cudaStream_t s)
 {
@@ -163,6 +176,12 @@ static ncclResult_t collective(CallKind kind, const void *send, void *recv, size
     if ((sent && !memory_check(send, bytes * sent, MEM_DEVICE, (call + ": the send buffer").c_str())) ||
         (received && !memory_check(recv, bytes * received, MEM_DEVICE, (call + ": the receive buffer").c_str())))
         return ncclInvalidArgument;
+    const char *from = static_cast<const char *>(send), *to = static_cast<const char *>(recv);
+    if (bytes && sent && received && from < to + bytes * received && to < from + bytes * sent &&
+        !is_in_place(kind, from, to, bytes, c->rank, root)) {
+        report("%s: the buffers overlap, and not as they do in place", call.c_str());
+        return ncclInvalidArgument;
+    }
     Pending p = {};
     p.stream = s;
     p.collective = Collective{c, kind, static_cast<const char *>(send), static_cast<char *>(recv), count, type, reduction, root, {}};

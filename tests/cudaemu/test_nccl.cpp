@@ -370,6 +370,23 @@ static void too_small()
 {
     pair([](ncclComm_t c, int, cudaStream_t s) { ncclAllGather(filled(0, 8), device_floats(15), 8, ncclFloat, c, s); });
 }
+static void overlap()
+{
+    pair([](ncclComm_t c, int, cudaStream_t s) {
+        float *x = filled(0, 16);
+        ncclAllGather(x + 4, x, 8, ncclFloat, c, s);
+    });
+}
+static void in_place()
+{
+    pair([](ncclComm_t c, int r, cudaStream_t s) {
+        float *x = filled(r, 16);
+        OK(ncclAllGather(x + 8 * r, x, 8, ncclFloat, c, s));
+        CHECK(read_floats(x, 16, s)[8] == value(1, 8));
+        OK(ncclAllReduce(x, x, 16, ncclFloat, ncclSum, c, s));
+        CHECK(read_floats(x, 16, s)[8] == 2 * value(1, 8));
+    });
+}
 static void host_buffer()
 {
     static float host[8];
@@ -490,6 +507,8 @@ static const Case cases[] = {
     {"different orders, when they are not compared", orders_differ, nullptr, "CUDAEMU_ORDER=0"},
     {"different orders in a group", grouped_orders, nullptr, nullptr},
     {"a buffer that is too small", too_small, "4 bytes beyond an allocation of 60 bytes", nullptr},
+    {"buffers that overlap", overlap, "the buffers overlap", nullptr},
+    {"buffers that overlap in place", in_place, nullptr, nullptr},
     {"a buffer of the host", host_buffer, "is not device memory", nullptr},
     {"a collective on the default stream", on_default_stream, "default stream", nullptr},
     {"a communicator that was destroyed", destroyed, "a communicator that was destroyed", nullptr},

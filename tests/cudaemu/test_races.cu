@@ -40,14 +40,17 @@ static void two_streams(bool ordered, void (*second)(float *, cudaStream_t))
 static void by_kernel(float *x, cudaStream_t s) { PRUN_LAUNCH(add, N / 32, 32, 0, s, x, x); }
 static void by_copy(float *x, cudaStream_t s) { OK(cudaMemcpyAsync(device_floats(N), x, N * sizeof(float), cudaMemcpyDeviceToDevice, s)); }
 static void by_memset(float *x, cudaStream_t s) { OK(cudaMemsetAsync(x + N / 2, 0, 4, s)); }
-static void by_product(float *x, cudaStream_t s)
+static void multiply(const float *a, const float *b, float *c, cudaStream_t s)
 {
     float one = 1, zero = 0;
     cublasHandle_t h;
     OK(cublasCreate(&h));
     OK(cublasSetStream(h, s));
-    OK(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_T, 16, 16, 16, &one, x, 16, x, 16, &zero, device_floats(N), 16));
+    OK(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_T, 16, 16, 16, &one, a, 16, b, 16, &zero, c, 16));
 }
+static void as_a(float *x, cudaStream_t s) { multiply(x, device_floats(N), device_floats(N), s); }
+static void as_b(float *x, cudaStream_t s) { multiply(device_floats(N), x, device_floats(N), s); }
+static void as_c(float *x, cudaStream_t s) { multiply(device_floats(N), device_floats(N), x, s); }
 static void by_collective(float *x, cudaStream_t s)
 {
     ncclComm_t c;
@@ -61,8 +64,15 @@ static void copy() { two_streams(false, by_copy); }
 static void copy_ordered() { two_streams(true, by_copy); }
 static void set() { two_streams(false, by_memset); }
 static void set_ordered() { two_streams(true, by_memset); }
-static void product() { two_streams(false, by_product); }
-static void product_ordered() { two_streams(true, by_product); }
+static void product_a() { two_streams(false, as_a); }
+static void product_b() { two_streams(false, as_b); }
+static void product_c() { two_streams(false, as_c); }
+static void product_ordered()
+{
+    two_streams(true, as_a);
+    two_streams(true, as_b);
+    two_streams(true, as_c);
+}
 static void collective() { two_streams(false, by_collective); }
 static void collective_ordered() { two_streams(true, by_collective); }
 
@@ -156,6 +166,31 @@ static void ranks(bool complete)
 static void ranks_all_events() { ranks(true); }
 static void ranks_one_less() { ranks(false); }
 
+/* What rank 1 wrote before a collective rank 0 reads after it: right where rank 0 needs data of rank 1's. */
+static void through_collective(bool needs_data)
+{
+    static float cell;
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    on_ranks(2, [&](int r) {
+        ncclComm_t c;
+        OK(ncclCommInitRank(&c, 2, id, r));
+        cudaStream_t s = new_stream();
+        float *x = device_floats(N);
+        if (r)
+            cell = 5;
+        if (needs_data)
+            OK(ncclAllReduce(x, x, N, ncclFloat, ncclSum, c, s));
+        else
+            OK(ncclBroadcast(x, x, N, ncclFloat, 0, c, s));
+        OK(cudaStreamSynchronize(s));
+        volatile float seen = r ? 0 : cell;
+        (void)seen;
+    });
+}
+static void after_all_reduce() { through_collective(true); }
+static void after_broadcast() { through_collective(false); }
+
 /* ---- within a kernel ---- */
 
 __global__ void through_shared(float *x, int with_barrier)
@@ -231,8 +266,10 @@ static const Case cases[] = {
     {"a kernel and a copy with one", copy_ordered, nullptr, nullptr},
     {"a kernel and cudaMemset without an event", set, RACE, nullptr},
     {"a kernel and cudaMemset with one", set_ordered, nullptr, nullptr},
-    {"a kernel and a product without an event", product, RACE, nullptr},
-    {"a kernel and a product with one", product_ordered, nullptr, nullptr},
+    {"a kernel and a product that reads A without an event", product_a, RACE, nullptr},
+    {"a kernel and a product that reads B without an event", product_b, RACE, nullptr},
+    {"a kernel and a product that writes without an event", product_c, RACE, nullptr},
+    {"a kernel and products with one", product_ordered, nullptr, nullptr},
     {"a kernel and a collective without an event", collective, RACE, nullptr},
     {"a kernel and a collective with one", collective_ordered, nullptr, nullptr},
     {"the host does not wait for a copy", host_does_not_wait, RACE, nullptr},
@@ -243,6 +280,8 @@ static const Case cases[] = {
     {"a graph with it", graph_with_wait, nullptr, nullptr},
     {"ranks and streams with all events", ranks_all_events, nullptr, "CUDAEMU_SEED=5"},
     {"ranks and streams with one event less", ranks_one_less, RACE, nullptr},
+    {"ranks that an all-reduce orders", after_all_reduce, nullptr, nullptr},
+    {"ranks that a broadcast does not order", after_broadcast, RACE, nullptr},
     {"shared memory without a barrier", no_barrier, RACE, THREADS},
     {"shared memory with one", a_barrier, nullptr, THREADS},
     {"a warp's memory with only a shuffle", only_a_shuffle, RACE, THREADS},
