@@ -14,9 +14,11 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 WERROR  ?= -Werror
+# The emulator of CUDA that tests use: auto (where NVIDIA's headers are found), yes (an error without), no.
+WITH_EMU ?= auto
 
 # Debian packages: the tools, the libraries, and the English text of `make demo`.
-PACKAGES = gcc libc6-dev make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
+PACKAGES = gcc g++ libc6-dev make clang flex bison libdnnl-dev libopenblas-serial-dev libjansson-dev \
            libxxhash-dev libcmocka-dev bible-kjv
 
 # ---- flags ----
@@ -183,6 +185,36 @@ $(MATRIX): build/%/tests/unit/test_layout_matrix: build/%/obj/tests/unit/test_la
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_$*) $(LINK_$*) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
+# The emulator of CUDA for tests, and its own tests: C++, with NVIDIA's headers, without a GPU.  The sanitizer is told
+# by the emulator what streams and ranks do, so only the programs are built for it.
+EMU_CPP   = $(filter-out tests/cudaemu/test_%,$(sort $(wildcard tests/cudaemu/*.cpp)))
+EMU_TESTS = $(patsubst tests/cudaemu/%,build/emu/%,$(basename $(sort $(wildcard tests/cudaemu/test_*.cpp tests/cudaemu/test_*.cu))))
+EMU_FOUND = $(if $(filter no,$(WITH_EMU)),absent: WITH_EMU=no,$(or $(shell tests/cudaemu/headers.sh),absent: tests/cudaemu/headers.sh))
+EMU_HEADERS := $(EMU_FOUND)
+EMU_CXX   = g++ -std=c++17 $(patsubst found:%,%,$(EMU_HEADERS)) -MMD -MP -Wall -Wextra -Wshadow $(WERROR) -O2 -g1 -fPIC
+emu_sanitize_test_races = -fsanitize=thread
+ifneq ($(filter absent:%,$(EMU_HEADERS)),)
+$(if $(filter yes,$(WITH_EMU)),$(error WITH_EMU=yes, but $(EMU_HEADERS)))
+endif
+
+# Tests are skipped for the reason that it holds.
+build/emu/absent: FORCE
+	@mkdir -p $(@D) && rm -f build/emu/test_* && echo '$(EMU_HEADERS)' >$@
+
+build/emu/obj/%.o: tests/cudaemu/%.cpp Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,c++,$@)$(EMU_CXX) $(emu_sanitize_$*) -c $< -o $@
+
+build/emu/obj/%.o: tests/cudaemu/%.cu Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,c++,$@)$(EMU_CXX) $(emu_sanitize_$*) -x c++ -include tests/cudaemu/device.h -c $< -o $@
+
+build/emu/libcudaemu.a: $(patsubst tests/cudaemu/%.cpp,build/emu/obj/%.o,$(EMU_CPP))
+	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
+
+$(EMU_TESTS) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
+	$(call say,link,$@)g++ $(emu_sanitize_$*) -o $@ $^ $(LIBS)
+
 # What tests preload into the release build, to watch it or to make its calls fail.
 PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
 build/release/preload/%.so: tests/preload/%.c Makefile | $(SETUP)
@@ -208,7 +240,9 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
-test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS)
+.PHONY: emu
+emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS))
+test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS) emu
 
 -include $(shell find build -type f -name '*.d' 2>/dev/null)
 
@@ -309,6 +343,7 @@ help:
 #: make bench      measure against PyTorch and Open MPI
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
+#: make emu        the emulator of CUDA and its tests: WITH_EMU=auto|yes|no
 #: make install    PREFIX=/usr/local DESTDIR=: programs, models, manual pages, completions
 #: make uninstall  remove all that again
 #: make deb        a Debian package, in build/

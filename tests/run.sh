@@ -4,6 +4,7 @@
 #
 #   unit/NAME      a program of tests/unit (or tests/ops); each of its cmocka tests counts
 #   script/NAME    tests/NAME.sh, tests/run/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
+#   emu/NAME       a program of tests/cudaemu, skipped where NVIDIA's headers are missing
 #   golden/FILE    a case below tests/golden, once per build (see one.sh)
 #
 # A script with a line '# alone: WHY' has the machine to itself: it runs after all others,
@@ -37,6 +38,14 @@ units() {
     done
 }
 
+emulator() {
+    local f
+    for f in "$TESTS"/cudaemu/test_*.cpp "$TESTS"/cudaemu/test_*.cu; do
+        f=${f##*/}
+        [ ! -f "$TESTS/cudaemu/$f" ] || echo "emu ${f%.*}"
+    done
+}
+
 # A case is a file whose first line says what to run.
 goldens() {
     [ -d "$TESTS/golden" ] || return
@@ -57,7 +66,7 @@ run_tests() { xargs -r -d '\n' -P "$1" -n 1 "$TOP/tests/one.sh"; }
 
 is_alone() { [ "${1%%/*}" = script ] && grep -q '^# alone: ' "$TESTS/${1#script/}"; }
 
-{ scripts; units; goldens; } | sed 's| |/|' | grep -F -- "${1:-}" | while IFS= read -r t; do
+{ scripts; units; emulator; goldens; } | sed 's| |/|' | grep -F -- "${1:-}" | while IFS= read -r t; do
     if is_alone "$t"; then echo "$t" >>"$RESULTS/alone"; else echo "$t"; fi
 done | run_tests "$(nproc)"
 [ ! -f "$RESULTS/alone" ] || run_tests 1 <"$RESULTS/alone"

@@ -9,7 +9,7 @@ verdict() {
     if [ -z "$2" ]; then echo "ok $1"; else printf '%s\n' "$2"; echo "not ok $1"; fi
 }
 
-sources() { find $present tests bench -name '*.[chly]' -o -name '*.def' -o -name '*.sh' -o -name '*.py' | sort; }
+sources() { find $present tests bench -name '*.[chly]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.def' -o -name '*.sh' -o -name '*.py' | sort; }
 
 # The folders whose headers a folder may include, beside its own (DESIGN, section 2).
 allowed() {
@@ -44,7 +44,7 @@ file_lengths() { sources | xargs -r wc -l | awk -v limit="$1" '$2 != "total" && 
 # In the style of this project a function is a line that begins with its name or type, a line
 # '{', and what follows up to a line '}'.
 functions() {
-    sources | grep '\.[chly]$' | xargs -r awk 'FNR == 1 { name = ""; open = 0 }
+    sources | grep -E '\.([chly]|cpp|cu)$' | xargs -r awk 'FNR == 1 { name = ""; open = 0 }
         /^[a-zA-Z].*\(/ && !open { name = $0; first = FNR }
         /^\{$/ && name != "" { open = 1 }
         /^\}$/ && open { sub(/\(.*/, "", name); sub(/.*[ *]/, "", name); print FILENAME ":" first ":" name, FNR - first + 1; name = ""; open = 0 }'
