@@ -298,14 +298,14 @@ static void set_limits(int computing, int waiting)
 }
 
 /* Room for a mutant that ends where the allocation ends: reading on is caught. */
-static int run_round(const Fuzz *f, const FuzzText *file, size_t nfile, char *room)
+static int run_round(const Fuzz *f, const FuzzSeeds *seeds, char *room, int waiting)
 {
-    size_t n = mutate(now.seed, now.round, file, nfile, f->word, room);
+    size_t n = mutate(now.seed, now.round, seeds->file, seeds->n, f->word, room);
     char *text = malloc(n + 1);
     if (!text)
         return 3;
     memcpy(text, room, n + 1);
-    set_limits(CASE_SECONDS, WAIT_SECONDS);
+    set_limits(CASE_SECONDS, waiting);
     const char *wrong = f->run(text, n);
     set_limits(0, 0);
     free(text);
@@ -377,15 +377,27 @@ static double seconds_computed(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-static int run_rounds(const Fuzz *f, const FuzzSeeds *seeds, double seconds)
+/* How long to run: by the clock, or by what is computed, where the machine is busy
+ * with other things or the program is stopped now and then. */
+typedef struct Duration {
+    double seconds;
+    bool   computing;
+} Duration;
+
+static double passed(const Duration *d)
+{
+    return d->computing ? seconds_computed() : seconds_now();
+}
+
+static int run_rounds(const Fuzz *f, const FuzzSeeds *seeds, const Duration *d)
 {
     char *room = malloc(MUTANT_BYTES + 1);
     int status = room ? 0 : 3;
     double slowest = 0;
     unsigned long long slow_round = 0;
-    for (double end = seconds_now() + seconds; status == 0 && seconds_now() < end; now.round++) {
+    for (double end = passed(d) + d->seconds; status == 0 && passed(d) < end; now.round++) {
         double start = seconds_computed();
-        status = run_round(f, seeds->file, seeds->n, room);
+        status = run_round(f, seeds, room, d->computing ? 0 : WAIT_SECONDS);
         double took = seconds_computed() - start;
         if (took > slowest) {
             slowest = took;
@@ -410,20 +422,20 @@ static int show_round(const Fuzz *f, const FuzzSeeds *seeds)
         return 3;
     fwrite(room, 1, mutate(now.seed, now.round, seeds->file, seeds->n, f->word, room), stdout);
     fflush(stdout);
-    int status = run_round(f, seeds->file, seeds->n, room);
+    int status = run_round(f, seeds, room, WAIT_SECONDS);
     free(room);
     return status;
 }
 
 /* Rejected texts are reported on stderr, thousands a second; nobody wants to read
  * them.  Sanitizers write to its descriptor. */
-static int run_quietly(const Fuzz *f, const FuzzSeeds *seeds, double seconds)
+static int run_quietly(const Fuzz *f, const FuzzSeeds *seeds, const Duration *d)
 {
     FILE *saved = stderr, *nowhere = fopen("/dev/null", "w");
     if (!nowhere)
         return 3;
     stderr = nowhere;
-    int status = run_rounds(f, seeds, seconds);
+    int status = run_rounds(f, seeds, d);
     stderr = saved;
     fclose(nowhere);
     return status;
@@ -440,17 +452,17 @@ static void catch_failures(void)
 
 int fuzz_main(int argc, char **argv, const Fuzz *f)
 {
-    double seconds = 15;
+    Duration d = {.seconds = 15};
     bool once = false;
     int option, status = 2;
     now.program = argv[0];
     now.seed = 1;
-    while ((option = getopt(argc, argv, "t:s:r:")) != -1) {
+    while ((option = getopt(argc, argv, "t:c:s:r:")) != -1) {
         switch (option) {
-        case 't': seconds = atof(optarg); break;
+        case 't': case 'c': d = (Duration){atof(optarg), option == 'c'}; break;
         case 's': now.seed = strtoull(optarg, NULL, 10); break;
         case 'r': now.round = strtoull(optarg, NULL, 10); once = true; break;
-        default: fprintf(stderr, "usage: %s [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]\n", argv[0]); return 2;
+        default: fprintf(stderr, "usage: %s [-t SECONDS | -c SECONDS] [-s SEED] [-r ROUND] [FILE..]\n", argv[0]); return 2;
         }
     }
     FuzzSeeds seeds = {0};
@@ -461,7 +473,7 @@ int fuzz_main(int argc, char **argv, const Fuzz *f)
     if (!seeds.n)
         fprintf(stderr, "%s: no seed file\n", argv[0]);
     else
-        status = once ? show_round(f, &seeds) : run_quietly(f, &seeds, seconds);
+        status = once ? show_round(f, &seeds) : run_quietly(f, &seeds, &d);
     if (f->end)
         f->end();
     free_seeds(&seeds);

@@ -42,8 +42,9 @@ typedef struct Fuzz {
     void             (*end)(void);                   /* after the last; or NULL */
 } Fuzz;
 
-/* PROGRAM [-t SECONDS] [-s SEED] [-r ROUND] [FILE..]: run rounds for SECONDS
- * (default 15), or only ROUND, whose text is then written to standard output and
+/* PROGRAM [-t SECONDS | -c SECONDS] [-s SEED] [-r ROUND] [FILE..]: run rounds for
+ * SECONDS (-t: of the clock, default 15; -c: of computing, and then no case waits
+ * too long, so that the program may be stopped), or only ROUND, whose text is then written to standard output and
  * its messages to stderr; files replace the patterns.  Returns the exit status: 0
  * when every round passed. */
 int fuzz_main(int argc, char **argv, const Fuzz *);
