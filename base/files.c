@@ -1,7 +1,6 @@
 /* Files: see files.h. */
 #include "base/files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -13,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/diag.h"
 
 static Status complain(const char *what, const char *path, int reason)
 {
@@ -23,9 +21,11 @@ static Status complain(const char *what, const char *path, int reason)
 
 /* ---- reading ---- */
 
-static Status unreadable(const char *what, const char *path, int reason)
+Status file_unopened(const char *what, const char *path, int reason)
 {
-    complain(what, path, reason);
+    Arena *a = arena_new("hint");
+    fprintf(stderr, "error: cannot %s '%s': %s%s\n", what, path, strerror(reason), reason == ENOENT ? file_hint(a, path, NULL, 0) : "");
+    arena_free(a);
     return status_unopened(reason);
 }
 
@@ -36,11 +36,11 @@ Status file_map(const char *path, const void **map, size_t *bytes)
     *bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return unreadable("open", path, errno);
+        return file_unopened("open", path, errno);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         int reason = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
         close(fd);
-        return unreadable("read", path, reason);
+        return file_unopened("read", path, reason);
     }
     void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int reason = errno;
@@ -59,6 +59,12 @@ void file_unmap(const void *map, size_t bytes)
 }
 
 /* ---- names ---- */
+
+const char *file_join(Arena *a, const char *folder, const char *path)
+{
+    size_t n = strlen(folder);
+    return arena_printf(a, "%s%s%s", folder, n && folder[n - 1] != '/' ? "/" : "", path);
+}
 
 /* What is there is resolved by the system; a link to what is not is followed; else
  * the folder is resolved, and the name stands in it. */
@@ -89,39 +95,6 @@ bool file_same(const char *x, const char *y)
 {
     struct stat a, b;
     return stat(x, &a) == 0 && stat(y, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-/* Bytes before a name's ending, which is not what is misspelt. */
-static size_t stem(const char *name)
-{
-    const char *point = strrchr(name, '.');
-    return point ? (size_t)(point - name) : strlen(name);
-}
-
-static int by_name(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
-/* Of two that are as near, the first by name, whatever the order in the folder. */
-const char *file_near(Arena *a, const char *folder, const char *name)
-{
-    const char **pool = NULL, *other = NULL, *ending = name + stem(name);
-    uint32_t n = 0;
-    DIR *dir = opendir(folder && *folder ? folder : ".");
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        size_t length = stem(d->d_name);
-        if (length > 0 && strcmp(d->d_name + length, ending) == 0)
-            PUSH(a, pool, n, arena_strndup(a, d->d_name, length));
-        else if (length > 0 && length == stem(name) && strncmp(d->d_name, name, length) == 0 && (!other || strcmp(d->d_name, other) < 0))
-            other = arena_strdup(a, d->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    if (n > 1)
-        qsort(pool, n, sizeof *pool, by_name);
-    const char *near = nearest_name(arena_strndup(a, name, stem(name)), pool, n);
-    return near ? arena_printf(a, "%s%s", near, ending) : other;
 }
 
 /* ---- writing ---- */

@@ -46,9 +46,18 @@ const char *file_target(Arena *, const char *path);
 /* Whether two paths lead to one file or folder that exists. */
 bool   file_same(const char *, const char *);
 
-/* The name in a folder (NULL or "": this one) that is nearest to one that is not there: of the
- * same ending, or the same but for its ending.  NULL: none. */
-const char *file_near(Arena *, const char *folder, const char *name);
+/* For a path to what is not there, the nearest one to what is: with one of its names misspelt, but
+ * for its ending, or with another ending.  A relative one is meant below one of some folders ("": this
+ * one, as without any), and the result stands below that too.  NULL: none. */
+const char *file_near(Arena *, const char *path, const char *const *dir, uint32_t ndir);
+/* The same as the end of a message: "; did you mean 'PATH'?", or "". */
+const char *file_hint(Arena *, const char *path, const char *const *dir, uint32_t ndir);
+
+/* Say that a file cannot be opened or read, for a reason (errno), and which may be meant. */
+Status file_unopened(const char *what, const char *path, int reason);
+
+/* "FOLDER/PATH"; "" is this folder, before which nothing stands. */
+const char *file_join(Arena *, const char *folder, const char *path);
 
 /* Make a folder and its parents durable entries; existing ones are fine. */
 Status folder_make(Arena *, const char *path);

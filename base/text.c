@@ -92,11 +92,19 @@ const char *text_ns(Arena *a, int64_t ns)
 
 const char *text_divisors(Arena *a, int64_t n)
 {
+    enum { SHOWN = 6, TRIED = 1 << 20 };             /* of a long axis the larger ones are no numbers of devices */
     Text t = text_new(a);
     int seen = 0;
-    for (int64_t i = 2; i <= n && seen < 6; i++)
+    if (n <= 1)
+        return "there is nothing left of it to split: leave this out";
+    text_add(&t, "numbers that divide %lld: ", (long long)n);
+    for (int64_t i = 2; i < n && i < TRIED && seen < SHOWN; i++)
         if (n % i == 0 && ++seen)
-            text_add(&t, "%s%lld", seen > 1 ? ", " : "", (long long)i);
+            text_add(&t, "%lld, ", (long long)i);
+    if (seen < SHOWN)
+        text_add(&t, "%lld", (long long)n);
+    else
+        text_add(&t, "..");
     return t.s;
 }
 

@@ -26,7 +26,7 @@ const char *text_ns(Arena *, int64_t ns);              /* "950 ns", "4.00 us", "
 /* "191.6 GFLOP": decimal units; `unit` is appended to the prefix. */
 const char *text_si(Arena *, double value, const char *unit);
 
-/* "2, 4, 8": the divisors of n above 1, the first six of them. */
+/* "numbers that divide 8: 2, 4, 8", six of them at most; of 1, what is to be done. */
 const char *text_divisors(Arena *, int64_t n);
 
 /* FNV-1a, 32 bits: the key of an op's random numbers (DESIGN: random numbers). */

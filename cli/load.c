@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "planner/changes.h"
 
@@ -47,13 +48,13 @@ const char *load_path(Loaded *l, const char *name)
     return access(bundled, R_OK) == 0 ? bundled : name;
 }
 
-static Status check_folder(const char *dir)
+static Status check_folder(Arena *a, const char *dir)
 {
     struct stat st;
     int reason = stat(dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
     if (reason == 0)
         return OK;
-    fprintf(stderr, "error: -I '%s': %s\n", dir, strerror(reason));
+    fprintf(stderr, "error: -I '%s': %s%s\n", dir, strerror(reason), reason == ENOENT ? file_hint(a, dir, NULL, 0) : "");
     return status_unopened(reason);
 }
 
@@ -64,7 +65,7 @@ static Status find_includes(Loaded *l, const Args *args)
     uint32_t n = 0;
     for (uint32_t i = 0; i < args->noption; i++)
         if (args->option[i].id == OPT_include) {
-            TRY(check_folder(args->option[i].value));
+            TRY(check_folder(l->input, args->option[i].value));
             PUSH(l->input, dir, n, args->option[i].value);
         }
     PUSH(l->input, dir, n, bundled_dir(l->input));
@@ -145,7 +146,10 @@ static Status no_such_file(Arena *a, const FileKind *k, const char *given)
 {
     const char *name[BUNDLED_LIMIT];
     size_t n = bundled_names(a, k, name);
-    const char *near = nearest_name(given, name, n);
+    const char *near = nearest_name(given, name, n), *colon = strrchr(given, ':');
+    const char *file = near ? NULL : file_near(a, colon ? arena_strndup(a, given, (size_t)(colon - given)) : given, NULL, 0);
+    if (file)
+        near = arena_printf(a, "%s%s", file, colon ? colon : "");
     const char *hint = near ? arena_printf(a, "; did you mean '%s'?", near) : "";
     fprintf(stderr, "error: %s '%s': neither a file, a file:name nor a bundled %s%s\n", k->option, given, k->what, hint);
     if (n == 0) {
@@ -236,6 +240,12 @@ static Status parse_rules(Loaded *l, const char *option, const char *given, Unit
     return diags_status(l->ds);
 }
 
+static Status no_rules(const char *option, const char *given)
+{
+    fprintf(stderr, "error: --%s '%s': expected rules, for instance 'mesh tp = 2'\n", option, given);
+    return ERR_USAGE;
+}
+
 /* Parsed before the model is elaborated: a `set` among the rules is an override. */
 static Status parse_with(Loaded *l, const Args *args)
 {
@@ -243,7 +253,10 @@ static Status parse_with(Loaded *l, const Args *args)
         if (args->option[i].id != OPT_with)
             continue;
         Units units;
-        TRY(parse_rules(l, "with", args->option[i].value, &units));
+        const char *given = args->option[i].value;
+        if (!given[strspn(given, " \t\n;")])
+            return no_rules("with", given);
+        TRY(parse_rules(l, "with", given, &units));
         plan_sets(l->ds, &units, &l->define, &l->ndefine);
         PUSH(l->input, l->with, l->nwith, units);
     }
@@ -270,11 +283,7 @@ Status load_text(Loaded *l, const char *option, const char *text, Rules **out)
                        (*out)->rule[i].soft ? "'prefer' pins none" : "'set' changes the model, give it with -D");
     s = s == OK ? diags_status(l->ds) : s;
     flush(l);
-    if (s == OK && (*out)->nrule == 0) {
-        fprintf(stderr, "error: --%s '%s': expected rules, for instance 'mesh tp = 2'\n", option, text);
-        return ERR_USAGE;
-    }
-    return s;
+    return s == OK && (*out)->nrule == 0 ? no_rules(option, text) : s;
 }
 
 /* Whether -c names the cluster that a plan is for: also its text, where the file has it. */

@@ -50,12 +50,15 @@ static CommandId command_find(ProgramName p, const char *word)
 static const char *option_near(const char *word)
 {
     const char *pool[OPTIONS], *starts = NULL;
+    size_t n = 0;
     for (OptionId i = 0; i < OPTIONS; i++) {
-        pool[i] = option_rows[i].long_;
-        if (strncmp(pool[i], word, strlen(word)) == 0)
-            starts = starts ? "" : pool[i];
+        if (option_rows[i].help[0] == '!')
+            continue;
+        if (strncmp(option_rows[i].long_, word, strlen(word)) == 0)
+            starts = starts ? "" : option_rows[i].long_;
+        pool[n++] = option_rows[i].long_;
     }
-    return starts && *starts && word[0] ? starts : nearest_name(word, pool, OPTIONS);
+    return starts && *starts && word[0] ? starts : nearest_name(word, pool, n);
 }
 
 static Status unknown_option(ProgramName p, const char *word)

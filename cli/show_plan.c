@@ -95,6 +95,8 @@ void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, c
     const Device *d = &cl->device[cl->kind[plan->devices[p->rank]]];
     table_line(r, t, "model", arena_printf(a, "%s, %s parameters", g->name, text_count(a, graph_parameters(g))));
     table_line(r, t, "device", arena_printf(a, "%s of %s%s%s", d->name, cl->name, d->doc ? ", " : "", d->doc ? d->doc : ""));
+    if (has_value(g->loss) && g->optimizer.kind == OPTIMIZER_NONE)
+        table_line(r, t, "optimizer", "none: a step computes the loss and gradients, and trains nothing; 'optimizer adamw { lr = 1e-3 }' would");
     plan_facts(r, t, g, cl, plan, p);
     show_mesh(r, t, cl, plan);
     table_line(r, t, "micro-batches", micro_text(a, plan, p));

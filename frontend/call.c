@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "frontend/elab.h"
+#include "frontend/elsewhere.h"
 
 /* ---- arguments as written ---- */
 
@@ -204,7 +205,10 @@ static Term unknown_callee(Elab *e, const Node *callee)
             if (item->kind == N_BLOCK)
                 PUSH(e->arena, pool, n, item->kid[0]->text);
         }
-    fail(e, callee->at, "unknown op or block '%s'%s", callee->text, did_you_mean(e, callee->text, pool, n));
+    const char *help = elsewhere_op(callee->text);
+    Diag *d = fail(e, callee->at, "unknown op or block '%s'%s", callee->text, help ? "" : did_you_mean(e, callee->text, pool, n));
+    if (help)
+        diag_help(e->ds, d, "%s", help);
     return POISON;
 }
 

@@ -139,37 +139,43 @@ static void read_included(Loader *l, const Node *name, const char *path, const c
         load(l, source);
 }
 
-static const char *join(Arena *a, const char *folder, const char *name)
+/* Where a file may lie: in a first folder, then in every -I folder. */
+static IncludePath places(Arena *a, const char *first, IncludePath dirs)
 {
-    size_t n = strlen(folder);
-    return arena_printf(a, "%s%s%s", folder, n && folder[n - 1] != '/' ? "/" : "", name);
+    const char **dir = NEWN(a, const char *, dirs.ndir + 1);
+    dir[0] = first;
+    for (uint32_t i = 0; i < dirs.ndir; i++)
+        dir[i + 1] = dirs.dir[i];
+    return (IncludePath){dir, dirs.ndir + 1};
 }
 
-/* Look beside the including file, then in every -I folder. */
-static void include(Loader *l, const Source *from, const Node *name)
+static void not_found(Loader *l, const Node *name, IncludePath in)
 {
     bool absolute = name->text[0] == '/';
-    uint32_t n = absolute ? 1 : 1 + l->path.ndir;
+    Diag *d = diag_error(l->ds, name->at, "cannot find '%s'%s", name->text, file_hint(l->arena, name->text, in.dir, in.ndir));
+    for (uint32_t i = 0; i < in.ndir && !absolute; i++)
+        diag_note(l->ds, d, NOWHERE, "looked for '%s'", file_join(l->arena, in.dir[i], name->text));
+    if (!l->path.ndir && !absolute)
+        diag_help(l->ds, d, "-I DIR names a folder to look in");
+}
+
+static void include(Loader *l, const Source *from, const Node *name)
+{
+    IncludePath in = places(l->arena, folder_of(l->arena, from->path), l->path);  /* beside the including file */
+    uint32_t n = name->text[0] == '/' ? 1 : in.ndir;
     if (l->depth == INCLUDE_LIMIT) {
         diag_error(l->ds, name->at, "included too deeply: at most %d files may wait for one another", INCLUDE_LIMIT);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
-        const char *folder = absolute ? "" : i == 0 ? folder_of(l->arena, from->path) : l->path.dir[i - 1];
-        const char *path = join(l->arena, folder, name->text);
+        const char *path = name->text[0] == '/' ? name->text : file_join(l->arena, in.dir[i], name->text);
         const char *real = resolve(l->arena, path);
         if (real) {
             read_included(l, name, path, real);
             return;
         }
     }
-    Diag *d = diag_error(l->ds, name->at, "cannot find '%s'", name->text);
-    for (uint32_t i = 0; i < n && !absolute; i++) {
-        const char *folder = i == 0 ? folder_of(l->arena, from->path) : l->path.dir[i - 1];
-        diag_note(l->ds, d, NOWHERE, "looked for '%s'", join(l->arena, folder, name->text));
-    }
-    if (!l->path.ndir && !absolute)
-        diag_help(l->ds, d, "-I DIR names a folder to look in");
+    not_found(l, name, in);
 }
 
 /* Parse a source; its includes come before it in the list. */
@@ -197,16 +203,12 @@ static Status parse_source(Diags *ds, Source *source, IncludePath dirs, Units *o
     return OK;
 }
 
-/* "; did you mean 'NAME'?" where a file of nearly this name is in its folder or, if it was
- * named without one, where includes are looked for. */
-static const char *near_file(Arena *a, const char *path, IncludePath dirs)
+/* A file named on the command line: beside where includes are looked for, it is meant here. */
+static Status not_read(Arena *a, const char *path, int reason, IncludePath dirs)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *folder = slash ? arena_strndup(a, path, (size_t)(slash + 1 - path)) : "";
-    const char *near = file_near(a, folder, name);
-    for (uint32_t i = 0; !near && !slash && i < dirs.ndir; i++)
-        near = file_near(a, dirs.dir[i], name);
-    return near ? arena_printf(a, "; did you mean '%s%s'?", folder, near) : "";
+    IncludePath in = places(a, "", dirs);
+    fprintf(stderr, "error: cannot read '%s': %s%s\n", path, strerror(reason), reason == ENOENT ? file_hint(a, path, in.dir, in.ndir) : "");
+    return status_unopened(reason);
 }
 
 Status read_source(Diags *ds, const char *path, IncludePath dirs, Source **out)
@@ -214,11 +216,8 @@ Status read_source(Diags *ds, const char *path, IncludePath dirs, Source **out)
     bool standard_input = strcmp(path, "-") == 0;
     size_t bytes = 0;
     const char *text = standard_input ? read_stream(ds->arena, stdin, &bytes) : read_file(ds->arena, path, &bytes);
-    if (!text) {
-        int reason = errno;
-        fprintf(stderr, "error: cannot read '%s': %s%s\n", path, strerror(reason), reason == ENOENT ? near_file(ds->arena, path, dirs) : "");
-        return status_unopened(reason);
-    }
+    if (!text)
+        return not_read(ds->arena, path, errno, dirs);
     const char *real = standard_input ? path : resolve(ds->arena, path);
     *out = add_source(ds, standard_input ? "<stdin>" : path, real, text, bytes, NOWHERE);
     return OK;

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "frontend/syntax.h"
+#include "frontend/elsewhere.h"
 #include "frontend/parse.tab.h"
 #include "frontend/lex.yy.h"
 #include "ir/dtype.h"
@@ -262,6 +263,46 @@ static void report_open(Lexer *lx, Span at, const Open *open, const char *before
     diag_note(lx->ds, d, open->at, "to match this '%c'", open->what);
 }
 
+static bool in_name(char c)
+{
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* The first word of the statement that goes on at `at`; *next: nothing stands between them. */
+static const char *first_word(const Lexer *lx, Span at, bool *next)
+{
+    const char *text = lx->source->text, *here = text + (at.start - lx->source->start), *s = here;
+    while (s > text && !strchr("\n{};", s[-1]))
+        s--;
+    while (*s == ' ')
+        s++;
+    const char *end = s;
+    while (end < here && in_name(*end))
+        end++;
+    const char *after = end;
+    while (*after == ' ')
+        after++;
+    *next = after == here;
+    return arena_strndup(lx->arena, s, (size_t)(end - s));
+}
+
+/* What a statement that is not understood may be meant as. */
+static void add_meant(Lexer *lx, Diag *d, Span at)
+{
+    static const char *const begins[] = {"dim", "param", "let", "require", "input", "weight", "output", "minimize", "return", "repeat", "precision", "defaults", "optimizer",
+                                         "mesh", "split", "keep", "pad", "stage", "recompute", "save", "shard", "offload", "set", "prefer"};
+    enum { BEGINS = sizeof begins / sizeof *begins };
+    bool next, known = false;
+    const char *word = first_word(lx, at, &next), *help = elsewhere_statement(word, lx->source->text + (at.start - lx->source->start));
+    for (int i = 0; i < BEGINS; i++)
+        known |= strcmp(word, begins[i]) == 0;
+    const char *near = next && *word && !known ? nearest_name(word, begins, BEGINS) : NULL;
+    if (help)
+        diag_help(lx->ds, d, "%s", help);
+    else if (near)
+        diag_help(lx->ds, d, "did you mean '%s'?", near);
+}
+
 static void report_unexpected(Lexer *lx, Span at, const char *got, const char *const *want, int nwant, bool want_name)
 {
     enum { SHOWN = 4 };
@@ -272,6 +313,7 @@ static void report_unexpected(Lexer *lx, Span at, const char *got, const char *c
         diag_help(lx->ds, d, "the dtypes are%s", dtype_words());
     if (few && want_name && is_reserved(lx->last))
         diag_help(lx->ds, d, "%s is a word of the language; choose another name", got);
+    add_meant(lx, d, at);
 }
 
 void lexer_unexpected(Lexer *lx, Span at, const char **want, int nwant, bool want_name)

@@ -244,7 +244,8 @@ stage_rule: stage '}'                     { $$ = N(RULE, ABSENT, $1); }
     | prefer stage '}'                    { $$ = N(RULE, $1, $2); } ;
 prefer: "prefer"                          { $$ = EMPTY(PREFER); } ;
 body: mesh
-    | "split" names in "by" mref          { $$ = N(SPLIT, $2, $3, $5); }
+    | "split" names in "by" mref          { $$ = N(SPLIT, $2, $3, $5, ABSENT); }
+    | "split" names in "by" mref NAME     { $$ = N(SPLIT, $2, $3, $5, $6); }
     | "keep" names "whole" in             { $$ = N(KEEP, $2, $4); }
     | "pad" NAME "to" INT                 { $$ = N(PAD, $2, $4); }
     | "stage" "before" path               { $$ = N(STAGEBEFORE, $3); }

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "frontend/elab.h"
+#include "frontend/elsewhere.h"
 #include "ir/split.h"
 
 typedef struct Reader {
@@ -277,6 +278,14 @@ static const Word policy_words[] = {{"full", RECOMPUTE_FULL}, {"attention", RECO
 static const Word host_words[] = {{"host", 0}};
 #define WORDS(w) (w), sizeof(w) / sizeof *(w)
 
+static void unknown_setting(Reader *r, const Node *name, const char *const *known, size_t nknown)
+{
+    const char *help = elsewhere_setting(name->text);
+    Diag *d = fail(r->e, name->at, "plans have no setting '%s'%s", name->text, help ? "" : did_you_mean(r->e, name->text, known, nknown));
+    if (help)
+        diag_help(r->e->ds, d, "%s", help);
+}
+
 static void read_setting(Reader *r, const Node *body, Rule *rule)
 {
     static const char *const names[] = {"microbatches", "schedule", "chunks", "bucket", "devices", "sync"};
@@ -306,7 +315,7 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
         if (t.kind != TERM_POISON && strcmp(rule->text, "server") != 0)
             fail(r->e, value->at, "sync is \"server\" where it is given, not %s", sources_text(r->e->ds->sources, value->at));
     } else {
-        fail(r->e, name->at, "plans have no setting '%s'%s", name->text, did_you_mean(r->e, name->text, names, sizeof names / sizeof *names));
+        unknown_setting(r, name, names, sizeof names / sizeof *names);
     }
 }
 
@@ -350,6 +359,17 @@ static void read_meshes(Reader *r, const Node *mesh, bool soft, int64_t stage)
     }
 }
 
+/* Parts of a split are contiguous, which may be said. */
+static void check_order(Reader *r, const Node *n)
+{
+    if (node_absent(n) || strcmp(n->text, "contiguous") == 0)
+        return;
+    if (strcmp(n->text, "zigzag") == 0)
+        fail(r->e, n->at, "the zigzag order of a split is not available in this version: its parts are contiguous");
+    else
+        fail(r->e, n->at, "expected the end of the rule before '%s'", n->text);
+}
+
 static void read_body(Reader *r, const Node *b, Rule rule)
 {
     switch (b->kind) {
@@ -358,6 +378,7 @@ static void read_body(Reader *r, const Node *b, Rule rule)
         read_names(r, b->kid[0], &rule);
         rule.path = read_path(r, b->kid[1]);
         rule.by = read_mref(r, b->kid[2]);
+        check_order(r, b->kid[3]);
         check_taken(r, &rule);
         break;
     case N_KEEP:
@@ -494,7 +515,7 @@ static void check_division(Reader *r, const Rule *rule, uint32_t k)
     if (span_known(d->at))
         diag_note(r->e->ds, e, d->at, "'%s' is declared here", d->name);
     if (has_op(padding_obstacle(r->g, (DimId){(uint32_t)(d - r->g->dim)})))
-        diag_help(r->e->ds, e, "numbers that divide %lld: %s", (long long)d->extent, text_divisors(r->arena, d->extent));
+        diag_help(r->e->ds, e, "%s", text_divisors(r->arena, d->extent));
     else
         diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name, (long long)unit,
                   (long long)((d->extent + unit - 1) / unit * unit));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/elab.h"
+#include "frontend/elsewhere.h"
 
 static const char *const symbol_word[] = {
     [SYM_DIM] = "a dim", [SYM_PARAM] = "a param", [SYM_LET] = "a let", [SYM_INPUT] = "an input", [SYM_WEIGHT] = "a weight",
@@ -43,7 +44,11 @@ Symbol *scope_lookup(Elab *e, const Scope *s, const Node *name)
     Symbol *found = scope_find(s, name->text);
     if (found || s->names->unsure)
         return found;
-    const char *near = nearest_symbol(e, s, name->text);
+    const char *near = nearest_symbol(e, s, name->text), *dtype = elsewhere_dtype(name->text);
+    if (dtype) {
+        fail(e, name->at, "unknown name '%s'; did you mean '%s'?", name->text, dtype);
+        return NULL;
+    }
     if (!near) {
         fail(e, name->at, "unknown name '%s'", name->text);
         return NULL;

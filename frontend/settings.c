@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "frontend/elab.h"
+#include "frontend/elsewhere.h"
 
 /* ---- keys ---- */
 
@@ -57,8 +58,9 @@ static void read_word(Elab *e, const Node *n, const Key *k)
     Text list = text_new(e->arena);
     for (size_t i = 0; i < nword; i++)
         text_add(&list, "%s%s", i ? ", " : "", k->words[i]);
+    const char *known = word && strcmp(k->name, "backend") == 0 ? elsewhere_backend(word) : NULL;
     fail(e, n->at, "%s must be one of %s, but this is '%s'%s", k->name, list.s, sources_text(e->ds->sources, n->at),
-         word ? did_you_mean(e, word, k->words, nword) : "");
+         known ? arena_printf(e->arena, "; did you mean '%s'?", known) : word ? did_you_mean(e, word, k->words, nword) : "");
 }
 
 static void read_value(Elab *e, Scope *s, const Node *n, const Key *k)

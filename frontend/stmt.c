@@ -195,7 +195,8 @@ static void statement_minimize(Elab *e, Scope *s, const Node *n)
         return;
     const Value *val = t.kind == TERM_TENSOR ? value_of(e->g, t.value) : NULL;
     if (val && val->rank == 0 && dtype_is_float(val->dtype)) {
-        e->g->loss = t.value;
+        /* The log and the sums over micro-batches and ranks have no less than f32. */
+        e->g->loss = dtype_bytes(val->dtype) < dtype_bytes(DT_f32) ? emit_cast(e, t.value, DT_f32, n->at) : t.value;
         return;
     }
     Diag *d = fail(e, n->kid[0]->at, "minimize needs a single number, but this is %s%s", val ? "" : term_describe(e, t), val ? value_text(e, t.value) : "");

@@ -168,7 +168,9 @@ ValueId emit_sum(Elab *e, const Scope *s, ValueId x, const Axes *over, bool mean
     OpSpec spec = op_start(e, s, OP_reduce, base, at);
     op_take(&spec, x);
     op_set(&spec, "mean", ATTR_B(mean));
-    op_give(&spec, keep.dim, keep.n, float_dtype(e, &x, 1));
+    /* A sum over samples goes on over micro-batches and ranks: in the dtype of sums, as that of cross_entropy does. */
+    DType dtype = float_dtype(e, &x, 1);
+    op_give(&spec, keep.dim, keep.n, axes_have(over, e->g->batch) ? wider(dtype, e->g->precision.reduce) : dtype);
     return emit(e, &spec);
 }
 

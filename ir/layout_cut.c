@@ -251,7 +251,7 @@ static void does_not_divide(Wants *w, Want *want, DimId d, int64_t done)
                          mesh_axis_name(want->axis), (long long)size, done > 1 ? arena_printf(w->ds->arena, ", beside a split into %lld", (long long)done) : "");
     if (span_known(dim->at))
         diag_note(w->ds, e, dim->at, "'%s' is declared here", dim->name);
-    diag_help(w->ds, e, "numbers that divide %lld: %s", (long long)(n / done), text_divisors(w->ds->arena, n / done));
+    diag_help(w->ds, e, "%s", text_divisors(w->ds->arena, n / done));
 }
 
 /* Cut the factor along every grid axis of the want; kv heads along the leading ones

@@ -94,11 +94,13 @@ static Cluster *larger_cluster(Arena *a, const Cluster *cl, int64_t k)
 
 enum { MOST_DEVICES = 4096, SIZES_TRIED = 3 };
 
-/* The fewest devices, doubled again and again, among which states could be shared out; 0: more than are tried. */
+/* The fewest devices, doubled again and again, among which states and the batch could be shared out; 0: more than are
+ * tried.  Fewer would be searched for nothing. */
 static int64_t least_times(const Weigher *w, const Figures *f)
 {
     int64_t k = 2, usable = f->memory - f->reserve, devices = w->request->cluster->ndevices;
-    while (k * devices <= MOST_DEVICES && figures_states(f) / k > usable)
+    int64_t shared = figures_states(f) + f->by_class[CLASS_inputs];
+    while (k * devices <= MOST_DEVICES && shared / k > usable)
         k *= 2;
     return k * devices <= MOST_DEVICES ? k : 0;
 }

@@ -315,7 +315,7 @@ Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **fol
     const char *marker = arena_printf(a, "%s/latest", dir);
     FILE *f = fopen(marker, "r");
     if (!f) {
-        fprintf(stderr, "error: no complete checkpoint in '%s': cannot open '%s': %s\n", dir, marker, strerror(errno));
+        fprintf(stderr, "error: no complete checkpoint in '%s': cannot open '%s': %s%s\n", dir, marker, strerror(errno), file_hint(a, dir, NULL, 0));
         name_complete(a, NULL, dir);
         return ERR_REJECT;
     }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "runtime/data.h"
 
@@ -64,11 +65,8 @@ static Status bad_number(const Column *c, int64_t element, int64_t v)
 Status column_open(Arena *a, Column *c, int64_t samples)
 {
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0) {
-        int reason = errno;
-        fprintf(stderr, "error: cannot open '%s': %s\n", c->path, strerror(reason));
-        return status_unopened(reason);
-    }
+    if (c->fd < 0)
+        return file_unopened("open", c->path, errno);
     struct stat st;
     c->bytes = fstat(c->fd, &st) == 0 ? st.st_size : 0;
     c->buffer = arena_alloc(a, (size_t)(c->length * c->width));

@@ -44,6 +44,10 @@ static Status unknown(const Optimizer *o, const char *text, size_t n)
     const char *near = nearest_name(name, pool, npool);
     fprintf(stderr, "error: --set '%s': optimizer %s has no setting '%s'%s%s%s\n", text,
             o->kind == OPTIMIZER_SGD ? "sgd" : "adamw", name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    fprintf(stderr, "note: its settings are ");
+    for (size_t i = 0; i < npool; i++)
+        fprintf(stderr, "%s%s", i ? ", " : "", pool[i]);
+    fputc('\n', stderr);
     return ERR_USAGE;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "runtime/data.h"
 
 enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS };
@@ -33,19 +34,13 @@ static bool ends_with(const char *s, const char *end)
     return n > m && strcmp(s + n - m, end) == 0;
 }
 
-static Status cannot(const char *what, const char *path, int reason)
-{
-    fprintf(stderr, "error: cannot %s '%s': %s\n", what, path, strerror(reason));
-    return status_unopened(reason);
-}
-
 static Status read_head(const char *path, Head *h)
 {
     struct stat st;
     *h = (Head){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return cannot("open", path, errno);
+        return file_unopened("open", path, errno);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         fprintf(stderr, "error: data '%s': not a regular file; samples are read in any order\n", path);
@@ -55,7 +50,7 @@ static Status read_head(const char *path, Head *h)
     h->got = pread(fd, h->word, HEADER_BYTES, 0);
     int reason = errno;
     close(fd);
-    return h->got < 0 ? cannot("read", path, reason) : OK;
+    return h->got < 0 ? file_unopened("read", path, reason) : OK;
 }
 
 static uint32_t swapped(uint32_t v)

@@ -26,8 +26,8 @@ allowed() {
 includes() {
     local d
     for d in $present; do
-        grep -rnE '^ *# *include *"' "$d" --include='*.[chly]' --include='*.def' |
-            sed -E 's/^([^:]*:[0-9]+):.*"([^"]*)".*/\1 \2/' |
+        grep -rnE "^ *# *include *(\"|<(${folders// /|})/)" "$d" --include='*.[chly]' --include='*.def' |
+            sed -E 's/^([^:]*:[0-9]+):[^"<]*["<]([^">]*)[">].*/\1 \2/' |
             while read -r where path; do
                 case " $(allowed "$d") " in
                 *" ${path%%/*} "*) ;;
@@ -89,6 +89,35 @@ verdict "no more than one function in a hundred has more than 60 lines" "$(funct
 verdict "no unfinished marks" "$(unfinished)"
 verdict "every folder has a README" "$(readmes)"
 verdict "no folder beside the known ones" "$(top_level)"
+# What is planted in a tree of one's own is seen: an include of every pair that is not allowed, in both forms; what is
+# too long; a mark; a folder.
+planted() {
+    local d e n=0
+    mkdir -p "$TMP/planted/docs" "$TMP/planted/tests" "$TMP/planted/bench" "$TMP/planted/strange" && cd "$TMP/planted" || exit 2
+    for d in $folders; do
+        mkdir -p "$d" && : >"$d/README.md"
+        for e in $folders tests; do
+            echo "#include \"$e/x.h\"" >>"$d/own.c"
+            case " $(allowed "$d") " in
+            *" $e "*) continue ;;
+            esac
+            n=$((n + 1))
+            if [ $((n % 2)) = 0 ] || [ $e = tests ]; then printf '#include "%s/x.h"\n' "$e"; else printf '# include <%s/x.h>  // why\n' "$e"; fi >>"$d/wrong.h"
+            sed -i '$d' "$d/own.c"
+        done
+        echo '#include <stdio.h>' >>"$d/own.c"
+    done
+    { printf 'int long_one(void)\n{\n'; seq 74 | sed 's|.*|    x();|'; echo '}'; } >base/function.c
+    seq 601 | sed 's|.*|/* */|' >ir/file.c
+    echo '/* TO''DO */' >cli/mark.h
+    present=$folders
+    [ "$(includes | wc -l)" = $n ] && [ "$(includes | grep -vc '/wrong.h:')" = 0 ] || { echo "of $n wrong includes were seen:"; includes; }
+    [ "$(function_lengths 75)" = "base/function.c:1:long_one 77" ] || function_lengths 75
+    [ "$(file_lengths 600)" = "ir/file.c 601" ] || file_lengths 600
+    [ -n "$(unfinished)" ] || echo "no mark"
+    [ "$(top_level)" = "strange/ is not one of the project's folders" ] && [ "$(readmes | wc -l)" = 4 ] || { top_level; readmes; }
+}
+verdict "each of these sees what is planted" "$(planted)"
 for build in "$ASAN" "$CLANG" "$RELEASE"; do
     if [ -x "$build/pplan" ]; then
         verdict "pplan links no BLAS (${build##*/})" "$(no_blas "$build")"

@@ -7,8 +7,9 @@ plan_many() {                         # FILE RULES [OPTION...]
     shift 2
     "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=2 -D hidden=8 -D heads=4 "$@" --with "$rules" -o "$out" >/dev/null || exit 2
 }
-layouts=(one dp tp stages three both)
+layouts=(one dp tp cp stages three both)
 rules=('mesh dp = 1; devices = [0]; microbatches = 2' 'mesh dp = 4; microbatches = 2' 'mesh tp = 4; split heads, ffn, vocab by tp; split seq by tp; microbatches = 1'
+    'mesh dp = 2, cp = 2; split seq by cp; microbatches = 2'
     'mesh pp = 2; devices = [0, 1]; microbatches = 4; stage before h[1]' 'mesh pp = 3; devices = [0, 1, 2]; microbatches = 2; stage before h[1]; stage after h'
     'mesh pp = 2, dp = 2; microbatches = 2; stage before h[1]; shard optimizer by dp')
 for i in "${!layouts[@]}"; do plan_many ${layouts[i]}.plan "${rules[i]}"; done
@@ -28,6 +29,25 @@ done
 for x in "${layouts[@]:1}"; do
     check "K06 random data are the same ($x)" 'close one.random $x.random'
     check "K06 samples, ids and labels of a step are the same ($x)" 'cmp one.samples $x.samples && cmp one.ids $x.ids && cmp one.labels $x.labels'
+done
+
+# ---- K07: the place in the data is that of the run ----
+
+# 37 samples, 8 a step: the fifth step takes the last five of the first epoch and the first of the next.
+"$PRUN" one.plan --data t.txt --steps 6 --seed 4 --dump samples@4=s4 --dump samples@5=s5 --dump samples@6=s6 2>said || cat said
+for x in "${layouts[@]}"; do
+    check "K07 samples of steps 4 to 6, after three of the layout before, across an epoch's end ($x)" '"$PRUN" ${last:-both}.plan --data t.txt --seed 4 --steps 3 --save at.$x 2>said &&
+        "$PRUN" $x.plan --data t.txt --seed 4 --steps 6 --resume at.$x --dump samples@4=r4 --dump samples@5=r5 --dump samples@6=r6 2>said && cmp s4 r4 && cmp s5 r5 && cmp s6 r6' || cat said
+    last=$x
+done
+
+# ---- C04: each held-out token once, whatever the number of ranks ----
+
+make_text five.txt $((5 * 16 + 1)) 7
+for dp in 1 2 3 4; do
+    plan_many held.plan "mesh dp = $dp; devices = [$(seq -s ', ' 0 $((dp - 1)))]; microbatches = 1" -D batch=$((2 * dp))
+    check "C04 five held-out samples, two a rank (dp = $dp)" '"$PRUN" held.plan --data t.txt --eval five.txt --steps 1 --set lr=0 --log held.log 2>said &&
+        loss=$(field eval_loss held.log) && awk "BEGIN { d = $loss / ${first:=$loss} - 1; exit !(d < 1e-6 && d > -1e-6) }"' || cat said
 done
 
 # ---- H05, C03: the same number of steps ----
@@ -99,20 +119,7 @@ no "K04 an empty held-out set" "it has 0 tokens, but one sample of 16 needs 17" 
 
 # ---- L07: the rate is a function of the number of steps ----
 
-# Linear to 1e-3 at step 4, then 1e-4 + 4.5e-4 (1 + cos(pi (t - 4) / 16)).
-cat >want <<'END'
-1 2.5e-4
-4 1e-3
-8 8.68198e-4
-9 8.00007e-4
-12 5.5e-4
-20 1e-4
-END
-right() {                             # LOG: its rates are those wanted
-    paste -d ' ' <(field step "$1") <(field lr "$1") | awk 'NR == FNR { want[$1] = $2; n++; next }
-        $1 in want { d = $2 / want[$1] - 1; if (d < 0) d = -d; if (d < 2e-6) good++; else print } END { exit good != n }' want -
-}
-schedule=(--set lr=1e-3 --set min_lr=1e-4 --set warmup=4 --set decay=cosine --set steps=20)
+. "$TESTS/run/rates.bash"
 for x in dp tp both; do
     check "L07 rates ($x)" '"$PRUN" $x.plan --data t.txt "${schedule[@]}" --log $x.rates 2>said && right $x.rates' || cat said
 done

@@ -51,6 +51,34 @@ for with in "$alone; microbatches = 1028" 'mesh dp = 4; microbatches = 257' 'mes
         awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
 done
 
+# The same with bf16 for all but sums: of gradients, and of the loss itself.
+cat >half.pmodel <<'END'
+model half {
+  dim batch = 1028, d = 3
+  precision { compute = bf16 }
+  optimizer sgd { lr = 1e-3, momentum = 0.9 }
+  input x[batch, d] : f32
+  weight b[d] ~ ones
+  minimize sum(0.0 * x + b, over = [batch, d])
+}
+model least {
+  dim d = 300
+  precision { compute = bf16 }
+  optimizer sgd { lr = 1e-3 }
+  weight b[d] ~ ones
+  minimize sum(b, over = d)
+}
+END
+sed 's/peak.f64/peak.bf16 = 30 GFLOP\/s\n  peak.f64/' "$MODELS/clusters/laptop4.pcluster" >half.pcluster
+for with in "$alone; microbatches = 1028" "$alone; microbatches = 1" 'mesh dp = 4; microbatches = 257' 'mesh dp = 4; microbatches = 257; shard optimizer by dp; bucket = 1 B' \
+    'mesh dp = 4; microbatches = 257; sync = "server"' 'mesh dp = 2, tp = 2; microbatches = 257; split batch by tp'; do
+    "$RELEASE/pplan" plan half.pmodel --model half -c half.pcluster --with "$with" -o half.plan >said || cat said
+    check "D05 1028 ones with bf16 ($with)" '"$PRUN" half.plan --data random --steps 1 --dump grads@1=g --log - 2>said >log && [ "$(reals g 4 | tr -d " " | tr "\n" " ")" = "1028 1028 1028 " ] &&
+        [ "$(field loss log)" = 3084 ] && awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
+done
+"$RELEASE/pplan" plan half.pmodel --model least -c half.pcluster --with "$alone" -o half.plan >said || cat said
+check "D05 a loss of bf16 is logged as a number" '"$PRUN" half.plan --data random --steps 1 --log - 2>said >log && [ "$(field loss log)" = 300 ]' || cat said log
+
 # ---- J07: a model without a loss, on many ranks ----
 
 cat >fwd.pmodel <<'END'

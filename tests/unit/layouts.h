@@ -261,7 +261,7 @@ enum { STEPS = 3 };
 
 /* The same model on one device and under a plan; prepare: changes what a rank begins
  * with, or NULL. */
-static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *))
+static inline void same_steps_of(Model *m, Pin pin, void (*prepare)(LockRank *), int steps)
 {
     char what[300];
     snprintf(what, sizeof what, "%s pp=%lld dp=%lld cp=%lld tp=%lld m=%lld '%s'", m->g->name, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp,
@@ -271,7 +271,7 @@ static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *
         prepare(&all.rank[r]);
     if (prepare)
         prepare(&one.rank[0]);
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < steps; step++) {
         lock_step(&one);
         lock_step(&all);
         same_scalars(&one, &all, &in_f64, what);
@@ -282,6 +282,11 @@ static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *
     same_states(&one, &all, false, &in_f64, what);
     lock_close(&one);
     lock_close(&all);
+}
+
+static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *))
+{
+    same_steps_of(m, pin, prepare, STEPS);
 }
 
 static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRank *))

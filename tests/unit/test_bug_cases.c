@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cli/load.h"
+#include "kernels/kernel.h"
 #include "runtime/runtime.h"
 
 /* ---- a model under test ---- */
@@ -419,6 +420,67 @@ static void D05_a_sum_of_512_ones_is_512(void **state)
     }
 }
 
+/* ---- G02: every form of the optimizer's step is the published rule ---- */
+
+enum { G02_STEPS = 10, G02_MOST = 1000 };
+static const Optimizer g02 = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
+
+typedef struct AdamW { float w[G02_MOST], g[G02_MOST], m[G02_MOST], v[G02_MOST]; double norm; } AdamW;
+
+static float g02_number(int i, int k)
+{
+    return (float)(sin(1.7 * i + 3.1 * k) + 0.3 * cos(0.37 * i * k));
+}
+
+/* Step `t`, from 1, of n elements. */
+static void adamw_kernel(Isa isa, Team *team, AdamW *s, int n, int t)
+{
+    Tensor x = {.dtype = DT_f32, .rank = 1, .axis = {{.local = n, .global = n}}}, scalar = {.dtype = DT_f64};
+    Instr in = {.op = OP_adamw, .narg = 5, .nout = 3, .nfactor = 1, .extent = {n}};
+    KStep step = {.lr = 0.1, .correction1 = 1 - pow(g02.beta1, t), .correction2 = 1 - pow(g02.beta2, t), .optimizer = &g02};
+    in.attr[op_attr_index(OP_adamw, "decays")] = ATTR_B(true);
+    KCall c = {.in = &in, .argt = {&x, &x, &x, &x, &scalar}, .outt = {&x, &x, &x}, .arg = {s->w, s->g, s->m, s->v, &s->norm}, .out = {s->w, s->m, s->v},
+               .step = &step, .team = team};
+    kernel_find(OP_adamw, DT_f32, isa)(&c);
+}
+
+/* Loshchilov and Hutter 2019, algorithm 2: the decay is no part of the gradient. */
+static double adamw_rule(double w, int i)
+{
+    double m = 0, v = 0;
+    for (int t = 1; t <= G02_STEPS; t++) {
+        double g = g02_number(i, t);
+        m = g02.beta1 * m + (1 - g02.beta1) * g;
+        v = g02.beta2 * v + (1 - g02.beta2) * g * g;
+        w -= 0.1 * (m / (1 - pow(g02.beta1, t)) / (sqrt(v / (1 - pow(g02.beta2, t))) + g02.eps) + g02.weight_decay * w);
+    }
+    return w;
+}
+
+static void G02_adamw_is_the_published_rule(void **state)
+{
+    (void)state;
+    static AdamW s;
+    static const int lengths[] = {1, 7, 8, G02_MOST};
+    Team *team = team_new(2);
+    for (Isa isa = ISA_REF; isa <= isa_best(); isa++)
+        for (int k = 0; k < 4; k++) {
+            s = (AdamW){.norm = 1};
+            for (int i = 0; i < lengths[k]; i++)
+                s.w[i] = g02_number(i, 0);
+            for (int t = 1; t <= G02_STEPS; t++) {
+                for (int i = 0; i < lengths[k]; i++)
+                    s.g[i] = g02_number(i, t);
+                adamw_kernel(isa, team, &s, lengths[k], t);
+            }
+            for (int i = 0; i < lengths[k]; i++)
+                near_to("weight", i, (double)s.w[i], adamw_rule((double)g02_number(i, 0), i), 1e-5);
+            for (int i = lengths[k]; i < G02_MOST; i++)
+                assert_true(s.w[i] == 0 && s.m[i] == 0);
+        }
+    team_free(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +493,7 @@ int main(void)
         cmocka_unit_test(A08_the_start_does_not_depend_on_the_plan),
         cmocka_unit_test(A07_masks_do_not_depend_on_the_cut),
         cmocka_unit_test(D05_a_sum_of_512_ones_is_512),
+        cmocka_unit_test(G02_adamw_is_the_published_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

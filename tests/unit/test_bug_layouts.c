@@ -1,6 +1,6 @@
 /* Public bug reports as tests of many ranks, named after their rows in
  * docs/bug-cases.md: closed forms, and the same numbers as one device has. */
-#include "tests/unit/layouts.h"
+#include "tests/unit/prepared.h"
 
 /* The reports' small models: four layers with biases and tied tables (D4), and of
  * grouped heads without biases (GQA). */
@@ -12,70 +12,12 @@ static const Setting wide = {"tiny_llama", "batch=8 seq=16 vocab=64 hidden=32 he
 #define WITH_SEQ MEGATRON "; split seq by tp"
 #define HEADS_AND_VOCAB "split heads, vocab by tp"
 
-/* ---- what ranks begin with ---- */
+/* ---- A: tensor and sequence parallel algebra ---- */
 
-/* Every element of the weights whose path ends so. */
-static void set_weights(LockRank *r, const char *end, double (*value)(int64_t global, double old))
-{
-    for (uint32_t i = 0; i < r->p->nstate; i++) {
-        const State *s = &r->p->state[i];
-        const Tensor *t = &r->p->tensor[s->weight.i];
-        size_t n = strlen(s->path), e = strlen(end);
-        for (int64_t k = 0; n >= e && strcmp(s->path + n - e, end) == 0 && k < tensor_elements(t); k++) {
-            int64_t g = lock_global(t, k, 0);
-            char *at = lock_at(r, s->weight, 0, 0);
-            real_put(t, at, k, g < 0 ? 0 : value(g, real_at(t, at, k)));
-        }
-    }
-}
-
-static double zero(int64_t global, double old) { (void)global; (void)old; return 0; }
 static double one(int64_t global, double old) { (void)global; (void)old; return 1; }
+static double times_30(int64_t global, double old) { (void)global; return 30 * old; }
 static double times_1000(int64_t global, double old) { (void)global; return 1000 * old; }
 static double count(int64_t global, double old) { (void)old; return (double)(global + 1); }
-
-static void set_inputs(LockRank *r, const char *name, int64_t (*value)(int64_t sample, int64_t position))
-{
-    for (uint32_t k = 0; k < r->p->ninput; k++) {
-        const Input *in = &r->p->input[k];
-        if (!has_tensor(in->tensor))
-            continue;
-        const Tensor *t = &r->p->tensor[in->tensor.i];
-        for (uint32_t m = 0; strcmp(in->name, name) == 0 && m < r->p->buffer[t->buffer.i].slots; m++)
-            for (int64_t i = 0; i < tensor_elements(t); i++) {
-                int64_t g = lock_global(t, i, m);
-                int_put(t, lock_at(r, in->tensor, 0, m), i, value(g / t->axis[1].global, g % t->axis[1].global));
-            }
-    }
-}
-
-/* Each rank's copy of a gradient's element, after one step of a plan. */
-typedef struct Stepped { Model m; Lockstep l; } Stepped;
-
-static Stepped stepped(Setting s, Pin pin, void (*prepare)(LockRank *))
-{
-    Stepped x = {.m = model_load(s)};
-    x.l = lower_all(&x.m, pin);
-    for (uint32_t r = 0; r < x.l.n; r++)
-        prepare(&x.l.rank[r]);
-    lock_step(&x.l);
-    return x;
-}
-
-static void forget(Stepped *x)
-{
-    lock_close(&x->l);
-    arena_free(x->m.a);
-}
-
-static void assert_loss(const Stepped *x, double want)
-{
-    for (uint32_t r = 0; r < x->l.n; r++)
-        if (has_tensor(x->l.rank[r].p->loss) && fabs(scalar(&x->l.rank[r], x->l.rank[r].p->loss) - want) > 1e-6)
-            fail_msg("rank %u: loss %.9g, expected %.9g", r, scalar(&x->l.rank[r], x->l.rank[r].p->loss), want);
-}
-
-/* ---- A: tensor and sequence parallel algebra ---- */
 
 static void biases_of_one(LockRank *r)
 {
@@ -103,6 +45,14 @@ static void A01_bias_of_a_row_split_product(void **unused)
         same_numbers_from(d4, (Pin){1, 1, 1, tp, 1, tp > 1 ? MEGATRON : ""}, biases_of_one);
 }
 
+/* Weights that ranks hold copies of and train on parts of the tokens drift apart slowly. */
+static void same_ten_steps(Setting s, Pin pin)
+{
+    Model m = model_load(s);
+    same_steps_of(&m, pin, NULL, 10);
+    arena_free(m.a);
+}
+
 /* Weights of norms, also of queries and keys, are the same on ranks that see parts of the
  * tokens or of the heads. */
 static void A03_norms_under_sequence_parallelism(void **unused)
@@ -116,9 +66,9 @@ static void A03_norms_under_sequence_parallelism(void **unused)
         " y = x + wo: linear(attention(q, k, v, causal = true), d, over = [heads, head_dim])\n"
         " minimize cross_entropy(head: linear(n1: rmsnorm(y), vocab), labels)\n}\n";
     for (int64_t tp = 2; tp <= 4; tp += 2) {
-        same_numbers(d4, (Pin){1, 1, 1, tp, 1, WITH_SEQ});
-        same_numbers(gqa, (Pin){1, 2, 1, tp, 1, WITH_SEQ});
-        same_numbers((Setting){"A03", "", text}, (Pin){1, 1, 1, tp, 2, "split heads, vocab by tp; split seq by tp"});
+        same_ten_steps(d4, (Pin){1, 1, 1, tp, 1, WITH_SEQ});
+        same_ten_steps(gqa, (Pin){1, 2, 1, tp, 1, WITH_SEQ});
+        same_ten_steps((Setting){"A03", "", text}, (Pin){1, 1, 1, tp, 2, "split heads, vocab by tp; split seq by tp"});
     }
 }
 
@@ -252,6 +202,7 @@ static void B03_every_micro_batch_counts_once(void **unused)
         }
         assert_true(seen >= 64);                     /* each element on some rank */
         forget(&x);
+        same_ten_steps((Setting){"B03", "", text}, pins[k]);
     }
 }
 
@@ -338,29 +289,52 @@ static void D01_one_norm_for_all_ranks(void **unused)
     same_numbers_from(d4, (Pin){1, 2, 1, 2, 1, WITH_SEQ "; shard optimizer by dp"}, clipped_to_a_tenth);
 }
 
-/* Squares of a gradient's elements over ranks, each counted once: the lowest rank that
- * has an element summed has it for all. */
-static double squares_of(const Lockstep *l, const char *path)
+static double not_a_number(int64_t global, double old) { return global == 0 ? NAN : old; }
+
+/* Bytes of a rank's weights and moments. */
+static const char *states_of(Arena *a, const LockRank *r, size_t *bytes)
 {
-    const State *first = NULL;
-    const Program *p = NULL;
-    for (uint32_t r = 0; r < l->n && !first; r++)
-        first = state_of(p = l->rank[r].p, path);
-    int64_t n = lock_elements(&p->tensor[first->weight.i]);
-    bool *seen = NEWN(l->a, bool, n);
-    double sum = 0;
-    for (uint32_t r = 0; r < l->n; r++) {
-        const State *s = state_of(l->rank[r].p, path);
-        const Tensor *t = s ? &l->rank[r].p->tensor[s->gradient.i] : NULL;
-        for (int64_t i = 0; s && i < tensor_elements(t); i++) {
-            int64_t g = lock_global(t, i, 0);
-            if (g < 0 || seen[g] || !is_summed(s, i))
-                continue;
-            seen[g] = true;
-            sum += pow(real_at(t, lock_at(&l->rank[r], s->gradient, 0, 0), i), 2);
+    char *all = NULL;
+    *bytes = 0;
+    for (uint32_t i = 0; i < r->p->nstate; i++) {
+        const State *s = &r->p->state[i];
+        const TensorId id[] = {s->weight, s->moment[0], s->moment[1]};
+        for (int k = 0; k < 3; k++) {
+            size_t n = has_tensor(id[k]) ? (size_t)tensor_bytes(&r->p->tensor[id[k].i]) : 0;
+            all = arena_grow(a, all, *bytes, *bytes + n);
+            if (n)
+                memcpy(all + *bytes, lock_at(r, id[k], 0, 0), n);
+            *bytes += n;
         }
     }
-    return sum;
+    return all;
+}
+
+/* Where one weight of the last stage is no number, no rank's states change, and all see the same norm to decide by. */
+static void D04_all_ranks_skip_a_step(void **unused)
+{
+    (void)unused;
+    static const Pin pins[] = {{2, 1, 1, 2, 2, MEGATRON "; stage before h[2]"}, {2, 2, 1, 1, 2, "stage before h[2]; shard optimizer by dp"},
+                               {1, 2, 1, 2, 1, WITH_SEQ "; shard optimizer by dp"}, {4, 1, 1, 1, 4, "stage every 1 in h"}};
+    for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
+        Model m = model_load(d4);
+        Lockstep l = lower_all(&m, pins[k]);
+        const char *before[16];
+        size_t bytes;
+        lock_step(&l);
+        for (uint32_t r = 0; r < l.n; r++) {
+            set_weights(&l.rank[r], "h[3].mlp.up.w", not_a_number);
+            before[r] = states_of(m.a, &l.rank[r], &bytes);
+        }
+        lock_step(&l);
+        for (uint32_t r = 0; r < l.n; r++) {
+            const char *after = states_of(m.a, &l.rank[r], &bytes);
+            assert_true(isfinite(scalar(&l.rank[r], l.rank[r].p->norm)) == 0);
+            assert_memory_equal(before[r], after, bytes);
+        }
+        lock_close(&l);
+        arena_free(m.a);
+    }
 }
 
 /* A weight that tp splits by heads, one that it splits by kv heads and holds twice, one
@@ -444,6 +418,31 @@ static void D07_sizes_that_ranks_do_not_divide(void **unused)
     same_numbers((Setting){"tiny_gpt2", odd[1], NULL}, (Pin){1, 2, 1, 3, 1, "split heads by tp"});
 }
 
+/* ---- E: positions split by cp ---- */
+
+/* Logits of hundreds: blocks of keys have maxima far apart. */
+static void large_logits(LockRank *r)
+{
+    set_weights(r, ".q.w", times_30);
+    set_weights(r, ".k.w", times_30);
+}
+
+static void E02_attention_over_split_positions(void **unused)
+{
+    (void)unused;
+    const Setting few = {"tiny_gpt2", "batch=8 seq=16 vocab=64 hidden=32 heads=4 ffn=64 layers=2", NULL};
+    for (int64_t cp = 2; cp <= 4; cp *= 2)
+        for (int64_t tp = 1; tp <= 2; tp++)
+            for (int64_t m = 1; m <= 4; m *= 4) {
+                const Pin pin = {1, 1, cp, tp, m, tp > 1 ? "split seq by cp; " MEGATRON : "split seq by cp"};
+                same_numbers(few, pin);
+                same_numbers(gqa, pin);
+                Model model = model_load(m == 1 ? few : gqa);
+                same_steps_of(&model, pin, large_logits, 1);       /* later steps multiply any rounding */
+                arena_free(model.a);
+            }
+}
+
 /* ---- H: schedules ---- */
 
 /* Each number of stages and micro-batches has an end under each schedule; the last few
@@ -497,9 +496,11 @@ int main(void)
         cmocka_unit_test(B03_every_micro_batch_counts_once),
         cmocka_unit_test(C01_loss_is_no_average_of_averages),
         cmocka_unit_test(D01_one_norm_for_all_ranks),
+        cmocka_unit_test(D04_all_ranks_skip_a_step),
         cmocka_unit_test(D02_what_is_split_counts_once),
         cmocka_unit_test(D07_optimizer_states_of_any_number),
         cmocka_unit_test(D07_sizes_that_ranks_do_not_divide),
+        cmocka_unit_test(E02_attention_over_split_positions),
         cmocka_unit_test(H01_schedules_end),
         cmocka_unit_test(H01_schedules_end_with_values_that_pass_stages),
     };

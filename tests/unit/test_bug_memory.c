@@ -108,6 +108,26 @@ static void I01_a_heavy_head(void **unused)
     arena_free(a);
 }
 
+/* Two layers that all tokens pass, and two of experts. */
+static void I01_dense_layers_and_experts(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        "model m {\n dim batch = 8, seq = 4, d = 32, ffn = 64, expert = 4\n precision { compute = f32 }\n optimizer adamw { lr = 1e-3 }\n input z[batch, seq, d] : f32\n y = z\n"
+        " repeat 2 as h {\n  y = y + down: linear(relu(up: linear(y, ffn)), d)\n }\n"
+        " repeat 2 as e {\n  route = gate: router(y, expert, 2)\n  t = dispatch(y, route)\n  t = down: linear(relu(up: linear(t, ffn, per = expert)), d, per = expert)\n"
+        "  y = y + combine(t, route)\n }\n minimize mean(mean(mean(y * y, over = d), over = seq), over = batch)\n}\n";
+    static const char rules[] = "mesh pp = 4; stage before h[1]; stage before e[0]; stage before e[1]; microbatches = 4";
+    enum { DENSE = 2 * 32 * 64 + 64 + 32 };
+    Case c;
+    open_case_on(&c, text, machine);
+    assert_int_equal(try_rules(&c, "%s", rules), OK);
+    for (uint32_t s = 0; s < 4; s++)
+        assert_int_equal(parameters(program_of(&c, s)), s < 2 ? DENSE : 4 * DENSE + 4 * 32);
+    the_worst_decides(&c, rules);
+    close_case(&c);
+}
+
 /* ---- I02: logits and what is made of them are named, and end with their last use ---- */
 
 static const char big_vocabulary[] =
@@ -158,6 +178,50 @@ static void I02_logits_are_in_the_plan(void **unused)
     close_case(&c);
 }
 
+/* ---- G03: what a plan recomputes is what runs, and what it keeps for it is less ---- */
+
+/* Bytes of a class, of all slots. */
+static int64_t bytes_of(const Program *p, BufferClass cls)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        n += p->buffer[i].cls == cls ? p->buffer[i].bytes * p->buffer[i].slots : 0;
+    return n;
+}
+
+/* Instructions of forward ops that a step executes in a procedure of that kind, by what they do in `path`. */
+static int again(const Program *p, const char *path)
+{
+    int n = 0;
+    for (uint32_t c = 0; c < p->nproc; c++)
+        for (uint32_t i = p->proc[c].first; p->proc[c].kind == PROC_backward && i < p->proc[c].end; i++)
+            n += strncmp(p->instr[i].path, path, strlen(path)) == 0 && (p->instr[i].op == OP_linear || p->instr[i].op == OP_relu);
+    return n;
+}
+
+static void G03_what_is_recomputed_runs(void **unused)
+{
+    (void)unused;
+    Arena *a = arena_new("texts");
+    Case c;
+    open_case_on(&c, stack(a, 8, "", mean_of_squares), machine);
+    int64_t saved[3], map[3];
+    static const char *const rules[] = {"devices = [0]", "devices = [0]; recompute h[2..4]", "devices = [0]; recompute h"};
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(try_rules(&c, "%s", rules[k]), OK);
+        const Program *p = c.programs.rank[0];
+        saved[k] = bytes_of(p, CLASS_saved);
+        map[k] = program_map_bytes(p);
+        for (int layer = 0; layer < 8; layer++) {
+            bool runs = k == 2 || (k == 1 && layer >= 2 && layer <= 4);
+            assert_int_equal(again(p, arena_printf(a, "h[%d].", layer)) > 0, runs);
+        }
+    }
+    assert_true(saved[1] < saved[0] && saved[2] < saved[1] && map[2] < map[0]);
+    close_case(&c);
+    arena_free(a);
+}
+
 /* ---- I04: one communicator a distinct set of ranks ---- */
 
 static uint32_t groups_of(Case *c, uint32_t rank)
@@ -199,6 +263,8 @@ int main(void)
         cmocka_unit_test(I01_stages_of_unequal_layers),
         cmocka_unit_test(I01_one_wide_layer_among_narrow),
         cmocka_unit_test(I01_a_heavy_head),
+        cmocka_unit_test(I01_dense_layers_and_experts),
+        cmocka_unit_test(G03_what_is_recomputed_runs),
         cmocka_unit_test(I02_logits_are_in_the_plan),
         cmocka_unit_test(I04_groups_do_not_grow_with_layers),
     };

@@ -74,6 +74,10 @@ static void J01_sizes_that_divide(void **unused)
     check_split(&c, "seq", 18, "cp");
     check_split(&c, "ffn", 66, "tp");
     check_split(&c, "vocab", 64, "tp");
+    /* More parts than heads: of the six that cp has, tp finds none to split. */
+    assert_int_equal(try_rules(&c, "mesh cp = 6, tp = 2; %s; split heads by (cp, tp)", first_of(c.a, 12)), ERR_REJECT);
+    assert_non_null(strstr(c.ds->first->text, "cannot split 'heads' (6) by tp = 2, beside a split into 6"));
+    assert_string_equal(help(&c), "there is nothing left of it to split: leave this out");
     close_case(&c);
 }
 
@@ -106,9 +110,9 @@ static void check_cut(Case *c, int64_t batch, int64_t dp, int64_t m)
 static void J03_batches_of_data_parallel_ranks(void **unused)
 {
     (void)unused;
-    static const int64_t batches[] = {1, 6, 7, 12};
+    static const int64_t batches[] = {1, 6, 7, 10, 12, 256};
     Arena *a = arena_new("texts");
-    for (int b = 0; b < 4; b++) {
+    for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
         Case c;
         open_case_on(&c, mlp(a, batches[b], 4), nodes);
         for (int64_t dp = 1; dp <= 8; dp++)

@@ -246,6 +246,20 @@ static void attention_skips_what_is_masked(void **state)
     timing_free(&t);
 }
 
+/* Of 16 causal positions in contiguous parts, ranks attend 10, 26, 42 and 58 pairs: the last of them
+ * is waited for, so its 58 of 64 pairs are what the split costs. */
+static void E03_contiguous_positions_cost_what_the_last_rank_does(void **state)
+{
+    (void)state;
+    Timing t = one_device(BACKEND_CPU);
+    Program *p = t.rank[0];
+    int64_t whole = cost_alone(&t, p, attention(4, 16, false, 0)).ns;
+    assert_int_equal(whole, 4096);
+    assert_int_equal(cost_alone(&t, p, attention(4, 16, true, 0)).ns, whole * 58 / 64);
+    assert_int_equal(cost_alone(&t, p, attention(16, 16, true, 0)).ns, whole * (10 + 26 + 42 + 58) / 64);
+    timing_free(&t);
+}
+
 /* A table is not read whole, and what is added to is read too. */
 static void bytes_that_move(void **state)
 {
@@ -374,6 +388,7 @@ int main(void)
         cmocka_unit_test(curves_are_interpolated),
         cmocka_unit_test(tiles_waves_and_depth),
         cmocka_unit_test(attention_skips_what_is_masked),
+        cmocka_unit_test(E03_contiguous_positions_cost_what_the_last_rank_does),
         cmocka_unit_test(bytes_that_move),
         cmocka_unit_test(a_runtime_slows_kinds_of_ops),
         cmocka_unit_test(rows_that_are_not_aligned),

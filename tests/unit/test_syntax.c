@@ -111,9 +111,9 @@ static void plans(void **state)
         {"plan for m { mesh a = 2, b = 1..8, c = 4 * 2, d = (4 * 2), e = auto, f = [1, 2], g = 1..(2*n) }",
          "(PLAN m (RULES (RULE - (MESH (MESHAXIS a 2) (MESHAXIS b (RANGE 1 8)) (MESHAXIS c (FACTORED 4 2)) "
          "(MESHAXIS d (* 4 2)) (MESHAXIS e auto) (MESHAXIS f (LIST 1 2)) (MESHAXIS g (RANGE 1 (* 2 n)))))))"},
-        {"plan { split a, b in h[0..3].mlp.add[1] by tp; prefer split a by (cp, dp.outer) }",
-         "(PLAN - (RULES (RULE - (SPLIT (NAMES a b) (PATH h (INDICES 0 3) mlp add (INDEX 1)) (MREF (MAXIS tp -)))) "
-         "(RULE (PREFER) (SPLIT (NAMES a) - (MREF (MAXIS cp -) (MAXIS dp outer))))))"},
+        {"plan { split a, b in h[0..3].mlp.add[1] by tp; prefer split a by (cp, dp.outer) zigzag }",
+         "(PLAN - (RULES (RULE - (SPLIT (NAMES a b) (PATH h (INDICES 0 3) mlp add (INDEX 1)) (MREF (MAXIS tp -)) -)) "
+         "(RULE (PREFER) (SPLIT (NAMES a) - (MREF (MAXIS cp -) (MAXIS dp outer)) zigzag))))"},
         {"plan { keep a whole; keep a, b whole in h; pad v to 128; save h; recompute h; recompute h.attn cheap }",
          "(PLAN - (RULES (RULE - (KEEP (NAMES a) -)) (RULE - (KEEP (NAMES a b) (PATH h))) (RULE - (PAD v 128)) "
          "(RULE - (SAVE (PATH h))) (RULE - (RECOMPUTE (PATH h) -)) (RULE - (RECOMPUTE (PATH h attn) cheap))))"},
