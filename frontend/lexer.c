@@ -286,17 +286,26 @@ static const char *first_word(const Lexer *lx, Span at, bool *next)
     return arena_strndup(lx->arena, s, (size_t)(end - s));
 }
 
+/* The word that a statement of this item begins with which is nearest to one that none does; NULL: none. */
+static const char *near_statement(const Lexer *lx, const char *word)
+{
+    static const char *const model[] = {"dim", "param", "let", "require", "input", "weight", "output", "minimize", "return", "repeat", "precision", "defaults", "optimizer"};
+    static const char *const plan[] = {"mesh", "split", "keep", "pad", "stage", "recompute", "save", "shard", "offload", "set", "prefer"};
+    bool rules = lx->item == T_PLAN;
+    const char *const *pool = rules ? plan : model;
+    size_t n = rules ? sizeof plan / sizeof *plan : lx->item == T_MODEL || lx->item == T_BLOCK ? sizeof model / sizeof *model : 0;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(pool[i], word) == 0)
+            return NULL;
+    return *word ? nearest_name(word, pool, n) : NULL;
+}
+
 /* What a statement that is not understood may be meant as. */
 static void add_meant(Lexer *lx, Diag *d, Span at)
 {
-    static const char *const begins[] = {"dim", "param", "let", "require", "input", "weight", "output", "minimize", "return", "repeat", "precision", "defaults", "optimizer",
-                                         "mesh", "split", "keep", "pad", "stage", "recompute", "save", "shard", "offload", "set", "prefer"};
-    enum { BEGINS = sizeof begins / sizeof *begins };
-    bool next, known = false;
+    bool next;
     const char *word = first_word(lx, at, &next), *help = elsewhere_statement(word, lx->source->text + (at.start - lx->source->start));
-    for (int i = 0; i < BEGINS; i++)
-        known |= strcmp(word, begins[i]) == 0;
-    const char *near = next && *word && !known ? nearest_name(word, begins, BEGINS) : NULL;
+    const char *near = next && !help ? near_statement(lx, word) : NULL;
     if (help)
         diag_help(lx->ds, d, "%s", help);
     else if (near)
