@@ -16,13 +16,13 @@ model pipe {
   minimize mean(mean(mean(y * y, over = d), over = rows), over = batch)
 }
 END
-# run NAME ROWS STEPS RULES: its losses in NAME.log.
+# run NAME ROWS STEPS RULES: its losses in NAME.log; a sample is a micro-batch, and a message.
 run() {
-    "$RELEASE/pplan" plan pipe.pmodel -c laptop4 -D rows="$2" --with "microbatches = 4; $4" -o p.plan >said 2>&1 &&
+    "$RELEASE/pplan" plan pipe.pmodel -c laptop4 -D rows="$2" -D batch="$samples" --with "microbatches = $samples; $4" -o p.plan >said 2>&1 &&
         timeout 60 "$PRUN" p.plan --data random --steps "$3" --log "$1.log" >said 2>&1
 }
-for size in '1 20' '1024 20' '65536 3'; do
-    read -r rows steps <<<"$size"
+for size in '1 20 4' '1024 20 4' '65536 2 2'; do
+    read -r rows steps samples <<<"$size"
     run one "$rows" "$steps" 'devices = [0]' || cat said
     for schedule in 1f1b gpipe; do
         for stages in 'mesh pp = 2; devices = [0, 1]; stage before h[2]' 'mesh pp = 4; stage every 1 in h'; do
