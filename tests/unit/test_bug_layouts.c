@@ -95,6 +95,31 @@ static void A04_loss_over_a_split_vocabulary(void **unused)
         }
 }
 
+static double minus_5(int64_t global, double old) { (void)global; (void)old; return -5; }
+
+static void logits_of_minus_5(LockRank *r)
+{
+    set_weights(r, "head.w", zero);
+    set_weights(r, "head.b", minus_5);
+}
+
+/* Ten classes stored as twelve: the two more have logits of 0, larger than all others, and no part in the loss. */
+static void M06_padding_has_no_probability(void **unused)
+{
+    (void)unused;
+    static const char text[] = "model m {\n dim batch = 4, seq = 4, vocab = 10, d = 8\n param dtype = f64\n precision { compute = dtype }\n optimizer sgd { lr = 0.1 }\n"
+                               " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n weight tok[vocab, d]\n"
+                               " minimize cross_entropy(head: linear(embed(ids, tok), vocab), labels)\n}\n";
+    static const Pin pins[] = {{1, 1, 1, 4, 1, "split vocab by tp; pad vocab to 4"}, {1, 2, 1, 4, 2, "split vocab by tp; pad vocab to 12"},
+                               {1, 1, 1, 3, 1, "split vocab by tp; pad vocab to 3"}, {1, 1, 1, 2, 1, "split vocab by tp; pad vocab to 64"}};
+    for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
+        Stepped x = stepped((Setting){"M06", "", text}, pins[k], logits_of_minus_5);
+        assert_loss(&x, 2.302585);                   /* ln 10 */
+        forget(&x);
+        same_numbers_from((Setting){"M06", "", text}, pins[k], logits_of_minus_5);
+    }
+}
+
 /* One matrix for queries, keys and values, head by head or part by part; of grouped heads,
  * one for keys and values.  Gate and up are one matrix too. */
 #define PACKED(kv_heads, body) \
@@ -490,6 +515,7 @@ int main(void)
         cmocka_unit_test(A01_bias_of_a_row_split_product),
         cmocka_unit_test(A03_norms_under_sequence_parallelism),
         cmocka_unit_test(A04_loss_over_a_split_vocabulary),
+        cmocka_unit_test(M06_padding_has_no_probability),
         cmocka_unit_test(A06_packed_projections),
         cmocka_unit_test(A07_masks_do_not_depend_on_the_layout),
         cmocka_unit_test(B01_tied_tables_on_several_stages),
