@@ -13,7 +13,8 @@ enum { LETTERS = 128, MOST_TEXT = 192, WORK_BYTES = 1 << 22 };
 
 /* A call described by a line: "op: arguments -> results | attributes".  A tensor is
  * its axes, a letter each; "." is a scalar, "-" an absent one; "#" before it makes
- * it i32, "@" f64, "+" a tensor of positive numbers.  Letters stand for factors,
+ * it i32, "@" f64, "+" a tensor of positive numbers; others have the type of the
+ * call, but for those with "~" first, which are f32.  Letters stand for factors,
  * whose extents are given apart. */
 typedef struct Case {
     const char *call;
@@ -26,6 +27,7 @@ typedef struct Made {
     Instr   in;
     Tensor  tensor[MAX_ARGS + MAX_OUTS];
     KCall   call;
+    DType   real;                     /* of its tensors: f32 or bf16 */
     void   *start[MAX_OUTS];          /* what results hold before the call */
     KStep   step;
     Optimizer optimizer;
@@ -76,7 +78,9 @@ static inline void *tensor(Made *m, const Case *k, const int64_t *extent, const 
 {
     if (*text == '-')
         return NULL;
-    *t = (Tensor){.dtype = *text == '#' ? DT_i32 : *text == '@' ? DT_f64 : DT_f32};
+    DType real = *text == '~' ? DT_f32 : m->real;
+    text += *text == '~';
+    *t = (Tensor){.dtype = *text == '#' ? DT_i32 : *text == '@' ? DT_f64 : real};
     bool positive = *text == '+' || *text == '@';
     for (text += strcspn(text, "abcdefghijklmnopqrstuvwxyz."); *text && *text != '.'; text++) {
         factors[t->rank] = factor(m, extent, *text);
@@ -123,13 +127,13 @@ static inline void read_tensors(Made *m, const Case *k, const int64_t *extent, c
     }
 }
 
-static inline void make_call(Made *m, const Case *k, uint64_t seed)
+static inline void make_call_in(Made *m, const Case *k, DType real, uint64_t seed)
 {
     char text[MOST_TEXT], *save, *start;
     int64_t extent[LETTERS] = {0};
     snprintf(text, sizeof text, "%s", k->call);
     read_extents(k->extents, extent);
-    *m = (Made){.in = {.key = "h[1].drop", .acc = ACC_YES}, .random = seed};
+    *m = (Made){.in = {.key = "h[1].drop", .acc = ACC_YES}, .real = real, .random = seed};
     memset(m->in.arg_factor, NO_FACTOR, sizeof m->in.arg_factor);
     memset(m->in.out_factor, NO_FACTOR, sizeof m->in.out_factor);
     char *name = strtok_r(text, ":", &save), *rest = save;
@@ -150,6 +154,11 @@ static inline void make_call(Made *m, const Case *k, uint64_t seed)
     m->call.step = &m->step;
     m->call.work = calloc(1, WORK_BYTES);
     assert(m->call.work && "out of memory, or a malformed line");
+}
+
+static inline void make_call(Made *m, const Case *k, uint64_t seed)
+{
+    make_call_in(m, k, DT_f32, seed);
 }
 
 static inline void free_call(Made *m)

@@ -1,7 +1,8 @@
 #ifndef KERNELS_CPU_ATTEND_H
 #define KERNELS_CPU_ATTEND_H
 /* What blocked attention and its gradient share: tiles of TILE x TILE scores, which
- * of them are seen, and the arguments where they stand. */
+ * of them are seen, and the arguments where they stand.  A tile is computed in f32;
+ * rows of bf16 are widened into scratch first. */
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/tile.h"
@@ -46,26 +47,47 @@ static inline int64_t least(int64_t a, int64_t b)
 }
 
 /* Rows of q, dy, y (query i of the tile's head) and of k, v. */
-static inline const float *query_row(const Attend *a, const Tiling *t, int arg, int64_t i)
+static inline Reals query_row(const Attend *a, const Tiling *t, int arg, int64_t i)
 {
-    return (const float *)a->c->arg[arg] + t->at->at[arg] + (i * a->n.h + t->head) * a->n.e;
+    const KCall *c = a->c;
+    return reals_from(ARG(arg), t->at->at[arg] + (i * a->n.h + t->head) * a->n.e);
 }
 
-static inline const float *key_row(const Attend *a, const Tiling *t, int arg, int64_t j)
+static inline Reals key_row(const Attend *a, const Tiling *t, int arg, int64_t j)
 {
-    return (const float *)a->c->arg[arg] + t->at->at[arg] + (j * a->n.g + heads_key(&a->n, t->head)) * a->n.e;
+    const KCall *c = a->c;
+    return reals_from(ARG(arg), t->at->at[arg] + (j * a->n.g + heads_key(&a->n, t->head)) * a->n.e);
 }
 
-/* Rows as an operand whose width is whole vectors: where they are, or copied and
- * filled up with zeros. */
-static inline TileB whole_vectors(const Attend *a, const float *from, int64_t row, int64_t n, float *copy)
+/* n rows as floats whose width is whole vectors: where they are, or copied and filled
+ * up with zeros. */
+static inline TileB whole_vectors(const Attend *a, Reals from, int64_t row, int64_t n, float *copy)
 {
-    if (a->wide == a->n.e)
-        return (TileB){from, row};
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t x = 0; x < a->wide; x++)
-            copy[i * a->wide + x] = x < a->n.e ? from[i * row + x] : 0;
+    if (a->wide == a->n.e && from.dtype == DT_f32)
+        return (TileB){from.at, row};
+    for (int64_t i = 0; i < n; i++) {
+        Reals x = reals_from(from, i * row);
+        for (int64_t k = 0; k < a->wide; k += LANES)
+            vec_store(copy + i * a->wide + k, lanes_take(x, k, a->n.e));
+    }
     return (TileB){copy, a->wide};
+}
+
+/* The same for the tile's queries and for its keys. */
+static inline TileB query_rows(const Attend *a, const Tiling *t, int arg, float *copy)
+{
+    return whole_vectors(a, query_row(a, t, arg, t->i0), a->n.h * a->n.e, t->m, copy);
+}
+
+static inline TileB key_rows(const Attend *a, const Tiling *t, int arg, float *copy)
+{
+    return whole_vectors(a, key_row(a, t, arg, t->j0), a->n.g * a->n.e, t->n, copy);
+}
+
+/* Rows of keys or values as columns: they are the second operand of scores. */
+static inline void as_columns(const Attend *a, const Tiling *t, TileB rows, float *to)
+{
+    tile_transpose(rows.p, rows.row, t->n, a->n.e, to, TILE, TILE);
 }
 
 /* Keys of the tile that query i (of the sequence) sees by position: [*from, *to). */

@@ -5,7 +5,7 @@
 #include "kernels/cpu/attend.h"
 
 /* Scratch of a worker, as ops.def counts it. */
-typedef struct Scratch { float *score, *keys, *values, *out, *top, *sum; } Scratch;
+typedef struct Scratch { float *score, *keys, *values, *queries, *out, *top, *sum; } Scratch;
 
 static Scratch scratch_of(const Attend *a, int worker)
 {
@@ -13,7 +13,8 @@ static Scratch scratch_of(const Attend *a, int worker)
     float *p = (float *)a->c->work + worker * (3 * tile + 4 * TILE * e + 256);
     Scratch s = {.score = p, .top = p + tile, .sum = p + tile + TILE, .keys = p + tile + 2 * TILE};
     s.values = s.keys + TILE * e;
-    s.out = s.values + TILE * a->wide;
+    s.queries = s.values + TILE * a->wide;
+    s.out = s.queries + TILE * a->wide;
     return s;
 }
 
@@ -25,7 +26,7 @@ static void weigh_row(const Attend *a, const Tiling *t, const Scratch *s, int64_
     for (int64_t j = 0; j < TILE; j += LANES)
         vec_store(score + j, vec_load(score + j) * scale);
     hide(a, t, r, score);
-    float tile_top = row_top(score, TILE), top = tile_top > s->top[r] ? tile_top : s->top[r];
+    float tile_top = row_top(floats(score), TILE), top = tile_top > s->top[r] ? tile_top : s->top[r];
     const Vec high = vec_all(top == -INFINITY ? 0 : top);
     Vec sum = vec_all(0);
     for (int64_t j = 0; j < TILE; j += LANES) {
@@ -46,34 +47,37 @@ static void weigh_row(const Attend *a, const Tiling *t, const Scratch *s, int64_
         vec_store(score + j, random_keep(word + j, a->threshold, vec_load(score + j)));
 }
 
-static void attend_tile(const Attend *a, const Tiling *t, const Scratch *s)
+/* The place of the values holds the keys before. */
+static void attend_tile(const Attend *a, const Tiling *t, TileB queries, const Scratch *s)
 {
-    int64_t query_step = a->n.h * a->n.e, key_step = a->n.g * a->n.e;
-    tile_transpose(key_row(a, t, 1, t->j0), key_step, t->n, a->n.e, s->keys, TILE, TILE);
-    tile_product((TileA){query_row(a, t, 0, t->i0), query_step, 1}, (TileB){s->keys, TILE}, (TileC){s->score, TILE}, t->m, TILE, a->n.e, false);
+    as_columns(a, t, key_rows(a, t, 1, s->values), s->keys);
+    tile_product((TileA){queries.p, queries.row, 1}, (TileB){s->keys, TILE}, (TileC){s->score, TILE}, t->m, TILE, a->n.e, false);
     for (int64_t r = 0; r < t->m; r++)
         weigh_row(a, t, s, r);
-    TileB values = whole_vectors(a, key_row(a, t, 2, t->j0), key_step, t->n, s->values);
+    TileB values = key_rows(a, t, 2, s->values);
     tile_product((TileA){s->score, TILE, 1}, values, (TileC){s->out, a->wide}, t->m, a->wide, t->n, true);
 }
 
 /* Divide by the sum and by what dropout left; a query that sees no key gets 0. */
 static void finish(const Attend *a, const Tiling *t, const Scratch *s)
 {
-    float *save = a->c->out[1], kept = (float)(1 / (1 - a->n.dropout));
+    const KCall *c = a->c;
+    Reals save = OUT(1);
+    float kept = (float)(1 / (1 - a->n.dropout));
     for (int64_t r = 0; r < t->m; r++) {
         int64_t at = (t->i0 + r) * a->n.h + t->head;
-        float *y = (float *)a->c->out[0] + t->at->at[MAX_ARGS] + at * a->n.e;
+        Reals y = reals_from(OUT(0), t->at->at[MAX_ARGS] + at * a->n.e);
         const Vec by = vec_all(s->sum[r] > 0 ? kept / s->sum[r] : 0);
         for (int64_t x = 0; x < a->n.e; x += LANES)
-            vec_give(y + x, vec_load(s->out + r * a->wide + x) * by, a->n.e - x);
-        if (save)
-            save[t->at->at[MAX_ARGS + 1] + at] = s->top[r] + logf(s->sum[r]);
+            lanes_give(y, x, vec_load(s->out + r * a->wide + x) * by, a->n.e);
+        if (save.at)
+            put(save, t->at->at[MAX_ARGS + 1] + at, (double)(s->top[r] + logf(s->sum[r])));
     }
 }
 
 static void attend_queries(const Attend *a, Tiling t, const Scratch *s)
 {
+    TileB queries = query_rows(a, &t, 0, s->queries);
     memset(s->out, 0, sizeof *s->out * (size_t)(t.m * a->wide));
     for (int64_t r = 0; r < t.m; r++) {
         s->top[r] = -INFINITY;
@@ -82,7 +86,7 @@ static void attend_queries(const Attend *a, Tiling t, const Scratch *s)
     for (t.j0 = 0; t.j0 < a->n.t; t.j0 += TILE) {
         t.n = least(TILE, a->n.t - t.j0);
         if (!tile_unseen(a, &t))
-            attend_tile(a, &t, s);
+            attend_tile(a, &t, queries, s);
     }
     finish(a, &t, s);
 }
@@ -106,7 +110,7 @@ static void attend_some(void *ctx, int worker, int nworker)
     }
 }
 
-CPU_KERNEL(attention, f32)
+CPU_REALS(attention)
 {
     if (!attend_can(c, 3)) {
         ref_attention(c);

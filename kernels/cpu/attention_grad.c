@@ -2,13 +2,16 @@
  * the saved log-sum-exp; with dP = dy v^T and D = dy . y,  dS = P (kept dP - D),
  * dq = dS k, dk = dS^T q, dv = (P kept)^T dy (Dao et al. 2022, appendix B).  A unit
  * of work is a key head of a sequence: its dk and dv, and the dq of the query heads
- * that read it, belong to one worker. */
+ * that read it, belong to one worker.  In f32 a dq is summed where it stands, tile of
+ * keys by tile.  In bf16 it must not be rounded between tiles: where there are
+ * several, the tiles are gone through a second time, a tile of queries after the other. */
 #include "kernels/cpu/attend.h"
 
 enum { DY, Q, K, V, Y, LSE, MASK };   /* arguments */
 
-/* Scratch of a worker, as ops.def counts it. */
-typedef struct Scratch { float *p, *ds, *keys, *values, *copy[4], *dk, *dv; } Scratch;
+/* Scratch of a worker, as ops.def counts it: P and dS of a tile, keys and values as columns,
+ * sums of dk, dv and dq, and rows of dy, q and k. */
+typedef struct Scratch { float *p, *ds, *keys, *values, *dk, *dv, *dq, *dy, *q, *k; } Scratch;
 
 static Scratch scratch_of(const Attend *a, int worker)
 {
@@ -17,8 +20,8 @@ static Scratch scratch_of(const Attend *a, int worker)
     Scratch s = {.p = p, .ds = p + tile, .keys = p + 2 * tile};
     s.values = s.keys + TILE * e;
     float *next = s.values + TILE * e;
-    float **place[] = {&s.dk, &s.dv, &s.copy[0], &s.copy[1], &s.copy[2], &s.copy[3]};
-    for (int i = 0; i < (a->wide == e ? 2 : 6); i++, next += TILE * a->wide)
+    float **place[] = {&s.dk, &s.dv, &s.dq, &s.dy, &s.q, &s.k};
+    for (int i = 0; i < 6; i++, next += TILE * a->wide)
         *place[i] = next;
     return s;
 }
@@ -26,13 +29,14 @@ static Scratch scratch_of(const Attend *a, int worker)
 /* From scores and dP: what dv is made of, in p, and dS times the scale, in ds. */
 static void slope_row(const Attend *a, const Tiling *t, const Scratch *s, int64_t r)
 {
+    const KCall *c = a->c;
     int64_t i = t->i0 + r, e = a->n.e;
     float *p = s->p + r * TILE, *ds = s->ds + r * TILE;
-    const float *dy = query_row(a, t, DY, i), *y = query_row(a, t, Y, i);
-    float lse = ((const float *)a->c->arg[LSE])[t->at->at[LSE] + i * a->n.h + t->head];
+    Reals dy = query_row(a, t, DY, i), y = query_row(a, t, Y, i);
+    float lse = (float)get(ARG(LSE), t->at->at[LSE] + i * a->n.h + t->head);
     Vec dot = vec_all(0);
     for (int64_t x = 0; x < e; x += LANES)
-        dot = vec_fma(vec_take(dy + x, e - x), vec_take(y + x, e - x), dot);
+        dot = vec_fma(lanes_take(dy, x, e), lanes_take(y, x, e), dot);
     const Vec scale = vec_all(a->scale), d = vec_all(vec_sum(dot)), kept = vec_all((float)(1 / (1 - a->n.dropout)));
     const Vec high = vec_all(lse == -INFINITY ? 0 : lse);
     uint32_t room[RANDOM_ROOM(TILE) + LANES];
@@ -45,75 +49,127 @@ static void slope_row(const Attend *a, const Tiling *t, const Scratch *s, int64_
     }
 }
 
-/* dq of the tile's queries, from ds. */
-static void give_dq(const Attend *a, const Tiling *t, const Scratch *s, TileB keys)
+/* Keys and values of the tile, where the scratch has them; returns the keys' rows.  Values
+ * stand as rows in dv for a moment. */
+static TileB pack_keys(const Attend *a, const Tiling *t, const Scratch *s)
 {
-    int64_t step = a->n.h * a->n.e;
-    float *dq = (float *)a->c->out[0] + t->at->at[MAX_ARGS] + (t->i0 * a->n.h + t->head) * a->n.e;
-    TileA ds = {s->ds, TILE, 1};
-    if (a->wide == a->n.e) {
-        tile_product(ds, keys, (TileC){dq, step}, t->m, a->wide, t->n, true);
-        return;
-    }
-    float *sum = s->copy[3];
-    tile_product(ds, keys, (TileC){sum, a->wide}, t->m, a->wide, t->n, false);
-    for (int64_t r = 0; r < t->m; r++)
-        for (int64_t x = 0; x < a->n.e; x++)
-            dq[r * step + x] += sum[r * a->wide + x];
+    TileB k = key_rows(a, t, K, s->k);
+    as_columns(a, t, k, s->keys);
+    as_columns(a, t, key_rows(a, t, V, s->dv), s->values);
+    return k;
 }
 
-static void slope_tile(const Attend *a, const Tiling *t, const Scratch *s)
+/* P and dS of the tile, into p and ds. */
+static void slope_tile(const Attend *a, const Tiling *t, const Scratch *s, TileB q, TileB dy)
 {
-    int64_t step = a->n.h * a->n.e, e = a->n.e;
-    const float *q = query_row(a, t, Q, t->i0), *dy = query_row(a, t, DY, t->i0);
-    tile_product((TileA){q, step, 1}, (TileB){s->keys, TILE}, (TileC){s->p, TILE}, t->m, TILE, e, false);
-    tile_product((TileA){dy, step, 1}, (TileB){s->values, TILE}, (TileC){s->ds, TILE}, t->m, TILE, e, false);
+    tile_product((TileA){q.p, q.row, 1}, (TileB){s->keys, TILE}, (TileC){s->p, TILE}, t->m, TILE, a->n.e, false);
+    tile_product((TileA){dy.p, dy.row, 1}, (TileB){s->values, TILE}, (TileC){s->ds, TILE}, t->m, TILE, a->n.e, false);
     for (int64_t r = 0; r < t->m; r++)
         slope_row(a, t, s, r);
-    if (a->c->out[2])
-        tile_product((TileA){s->p, 1, TILE}, whole_vectors(a, dy, step, t->m, s->copy[0]), (TileC){s->dv, a->wide}, t->n, a->wide, t->m, true);
-    if (a->c->out[1])
-        tile_product((TileA){s->ds, 1, TILE}, whole_vectors(a, q, step, t->m, s->copy[1]), (TileC){s->dk, a->wide}, t->n, a->wide, t->m, true);
-    if (a->c->out[0])
-        give_dq(a, t, s, whole_vectors(a, key_row(a, t, K, t->j0), a->n.g * e, t->n, s->copy[2]));
+}
+
+/* dq of the tile's queries += the first rows of a sum in the scratch. */
+static void give_dq(const Attend *a, const Tiling *t, const float *sum)
+{
+    const KCall *c = a->c;
+    for (int64_t r = 0; r < t->m; r++) {
+        Reals dq = reals_from(OUT(0), t->at->at[MAX_ARGS] + ((t->i0 + r) * a->n.h + t->head) * a->n.e);
+        for (int64_t x = 0; x < a->n.e; x += LANES)
+            lanes_give(dq, x, vec_load(sum + r * a->wide + x) + lanes_take(dq, x, a->n.e), a->n.e);
+    }
+}
+
+/* dS k to dq, at once or through the scratch. */
+static void add_dq(const Attend *a, const Tiling *t, const Scratch *s, TileB k)
+{
+    const KCall *c = a->c;
+    TileA ds = {s->ds, TILE, 1};
+    if (c->outt[0]->dtype == DT_f32 && a->wide == a->n.e) {
+        float *dq = OUT_F32(0) + t->at->at[MAX_ARGS] + (t->i0 * a->n.h + t->head) * a->n.e;
+        tile_product(ds, k, (TileC){dq, a->n.h * a->n.e}, t->m, a->wide, t->n, true);
+        return;
+    }
+    tile_product(ds, k, (TileC){s->dq, a->wide}, t->m, a->wide, t->n, false);
+    give_dq(a, t, s->dq);
+}
+
+/* Whether dq can be summed while dk and dv are. */
+static bool dq_along(const Attend *a)
+{
+    const KCall *c = a->c;
+    return c->out[0] && (c->outt[0]->dtype == DT_f32 || a->n.t <= TILE);
 }
 
 /* All queries of the heads that read key head g, against one tile of its keys. */
 static void slope_keys(const Attend *a, Tiling t, int64_t g, const Scratch *s)
 {
-    bool packed = false;
+    bool packed = false, dq = dq_along(a);
+    TileB k = {0};
     memset(s->dk, 0, sizeof *s->dk * (size_t)(TILE * a->wide));
     memset(s->dv, 0, sizeof *s->dv * (size_t)(TILE * a->wide));
     for (t.head = 0; t.head < a->n.h; t.head++) {
         if (heads_key(&a->n, t.head) != g)
             continue;
         if (!packed) {
-            tile_transpose(key_row(a, &t, K, t.j0), a->n.g * a->n.e, t.n, a->n.e, s->keys, TILE, TILE);
-            tile_transpose(key_row(a, &t, V, t.j0), a->n.g * a->n.e, t.n, a->n.e, s->values, TILE, TILE);
+            k = pack_keys(a, &t, s);               /* uses dv */
+            memset(s->dv, 0, sizeof *s->dv * (size_t)(TILE * a->wide));
             packed = true;
         }
         for (t.i0 = 0; t.i0 < a->n.s; t.i0 += TILE) {
             t.m = least(TILE, a->n.s - t.i0);
-            if (!tile_unseen(a, &t))
-                slope_tile(a, &t, s);
+            if (tile_unseen(a, &t))
+                continue;
+            TileB q = query_rows(a, &t, Q, s->q), dy = query_rows(a, &t, DY, s->dy);
+            slope_tile(a, &t, s, q, dy);
+            if (a->c->out[2])
+                tile_product((TileA){s->p, 1, TILE}, dy, (TileC){s->dv, a->wide}, t.n, a->wide, t.m, true);
+            if (a->c->out[1])
+                tile_product((TileA){s->ds, 1, TILE}, q, (TileC){s->dk, a->wide}, t.n, a->wide, t.m, true);
+            if (dq)
+                add_dq(a, &t, s, k);
         }
     }
+}
+
+/* dq of the heads that read key head g, each tile of queries over all its keys. */
+static void slope_queries(const Attend *a, Tiling t, int64_t g, const Scratch *s)
+{
+    for (t.head = 0; t.head < a->n.h; t.head++)
+        for (t.i0 = 0; heads_key(&a->n, t.head) == g && t.i0 < a->n.s; t.i0 += TILE) {
+            t.m = least(TILE, a->n.s - t.i0);
+            TileB q = query_rows(a, &t, Q, s->q), dy = query_rows(a, &t, DY, s->dy);
+            memset(s->dq, 0, sizeof *s->dq * (size_t)(TILE * a->wide));
+            for (t.j0 = 0; t.j0 < a->n.t; t.j0 += TILE) {
+                t.n = least(TILE, a->n.t - t.j0);
+                if (tile_unseen(a, &t))
+                    continue;
+                TileB k = pack_keys(a, &t, s);
+                slope_tile(a, &t, s, q, dy);
+                tile_product((TileA){s->ds, TILE, 1}, k, (TileC){s->dq, a->wide}, t.m, a->wide, t.n, true);
+            }
+            give_dq(a, &t, s->dq);
+        }
 }
 
 /* Rows of dk (out 1) or dv (out 2), from the scratch. */
 static void give_keys(const Attend *a, const Tiling *t, int64_t g, int out, const float *from)
 {
-    float *to = a->c->out[out];
-    for (int64_t j = 0; to && j < t->n; j++)
-        memcpy(to + t->at->at[MAX_ARGS + out] + ((t->j0 + j) * a->n.g + g) * a->n.e, from + j * a->wide, sizeof *to * (size_t)a->n.e);
+    const KCall *c = a->c;
+    Reals to = OUT(out);
+    for (int64_t j = 0; to.at && j < t->n; j++) {
+        Reals row = reals_from(to, t->at->at[MAX_ARGS + out] + ((t->j0 + j) * a->n.g + g) * a->n.e);
+        for (int64_t x = 0; x < a->n.e; x += LANES)
+            lanes_give(row, x, vec_load(from + j * a->wide + x), a->n.e);
+    }
 }
 
 static void clear_queries(const Attend *a, const Walk *w, int64_t g)
 {
-    float *dq = a->c->out[0];
-    for (int64_t h = 0; dq && h < a->n.h; h++)
+    const KCall *c = a->c;
+    Reals dq = OUT(0);
+    for (int64_t h = 0; dq.at && h < a->n.h; h++)
         for (int64_t i = 0; heads_key(&a->n, h) == g && i < a->n.s; i++)
-            memset(dq + w->at[MAX_ARGS] + (i * a->n.h + h) * a->n.e, 0, sizeof *dq * (size_t)a->n.e);
+            memset(reals_from(dq, w->at[MAX_ARGS] + (i * a->n.h + h) * a->n.e).at, 0, (size_t)(a->n.e * dtype_bytes(dq.dtype)));
 }
 
 static void slope_some(void *ctx, int worker, int nworker)
@@ -135,12 +191,14 @@ static void slope_some(void *ctx, int worker, int nworker)
             give_keys(a, &t, g, 1, s.dk);
             give_keys(a, &t, g, 2, s.dv);
         }
+        if (a->c->out[0] && !dq_along(a))
+            slope_queries(a, (Tiling){.at = &w, .lead = i / a->n.g}, g, &s);
         if (g == a->n.g - 1)
             walk_next(&w);
     }
 }
 
-CPU_KERNEL(attention_grad, f32)
+CPU_REALS(attention_grad)
 {
     if (!attend_can(c, MASK) || c->out[3]) {
         ref_attention_grad(c);

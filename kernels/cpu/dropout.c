@@ -1,5 +1,6 @@
 /* Dropout: which elements are kept follows from their index in the whole tensor. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/random.h"
 #include "kernels/ref/ref.h"
 
@@ -7,6 +8,7 @@ enum { PIECE = 1024 };
 
 typedef struct Job {
     const KCall *c;
+    Reals        x, y;
     RandomKey    random;
     uint32_t     threshold;
     float        by;                  /* 1 / (1 - p) */
@@ -18,12 +20,11 @@ static void drop_piece(const Job *j, int64_t row, int64_t first, int64_t at, int
 {
     uint32_t room[RANDOM_ROOM(PIECE) + LANES];
     const uint32_t *word = random_words(&j->random, first + at, n, room);
-    const float *x = (const float *)j->c->arg[0] + row * j->d + at;
-    float *y = (float *)j->c->out[0] + row * j->d + at;
+    Reals x = reals_from(j->x, row * j->d + at), y = reals_from(j->y, row * j->d + at);
     const Vec by = vec_all(j->by);
     for (int64_t i = 0; i < n; i += LANES) {
-        Vec kept = vec_take(x + i, n - i) * by;
-        vec_give(y + i, random_keep(word + i, j->threshold, kept), n - i);
+        Vec kept = lanes_take(x, i, n) * by;
+        lanes_give(y, i, random_keep(word + i, j->threshold, kept), n);
     }
 }
 
@@ -39,7 +40,7 @@ static void drop_some(void *ctx, int worker, int nworker)
     }
 }
 
-CPU_KERNEL(dropout, f32)
+CPU_REALS(dropout)
 {
     double p = attr_real(c, "p");
     uint64_t threshold = dropout_threshold(p);
@@ -48,7 +49,7 @@ CPU_KERNEL(dropout, f32)
         return;
     }
     int64_t d = row_length(c->outt[0]);
-    Job j = {c, {c->step->seed, (uint64_t)c->step->step, fnv1a(c->in->key)}, (uint32_t)threshold, (float)(1 / (1 - p)),
+    Job j = {c, ARG(0), OUT(0), {c->step->seed, (uint64_t)c->step->step, fnv1a(c->in->key)}, (uint32_t)threshold, (float)(1 / (1 - p)),
              d ? tensor_elements(c->outt[0]) / d : 0, d};
     team_run(c->team, drop_some, &j);
 }

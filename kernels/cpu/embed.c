@@ -26,18 +26,19 @@ static void embed_some(void *ctx, int worker, int nworker)
     walk_seek(&w, first);
     for (int64_t i = first; i < end; i++, walk_next(&w)) {
         int64_t row = table_row(c, b->t, w.at[0]);
-        float *y = OUT_F32(0) + w.at[MAX_ARGS];
+        Reals y = reals_from(OUT(0), w.at[MAX_ARGS]);
+        size_t bytes = (size_t)(b->d * dtype_bytes(y.dtype));
         if (row < 0)
-            memset(y, 0, sizeof *y * (size_t)b->d);
+            memset(y.at, 0, bytes);
         else
-            memcpy(y, ARG_F32(1) + row * b->d, sizeof *y * (size_t)b->d);
+            memcpy(y.at, reals_from(ARG(1), row * b->d).at, bytes);
     }
 }
 
-CPU_KERNEL(embed, f32)
+CPU_REALS(embed)
 {
     Table b = table_of(c, c->argt[1]);
-    if (b.d > 1 && out_stride(c, 0, c->in->arg_factor[1][1]) != 1)
+    if (c->argt[1]->dtype != c->outt[0]->dtype || (b.d > 1 && out_stride(c, 0, c->in->arg_factor[1][1]) != 1))
         ref_embed(c);
     else if (b.ids > 0)
         team_run(c->team, embed_some, &b);
@@ -60,16 +61,17 @@ static void add_some(void *ctx, int worker, int nworker)
     for (Walk w = walk_over(c, b->over); w.more; walk_next(&w)) {
         int64_t at = table_row(c, b->t, w.at[0]);
         float *row = OUT_F32(0) + (at < 0 ? 0 : at) * b->d;
-        const float *dy = ARG_F32(1) + w.at[1];
+        Reals dy = reals_from(ARG(1), w.at[1]);
         for (int64_t i = first; at >= 0 && i < end; i += LANES)
-            vec_give(row + i, vec_take(row + i, end - i) + vec_take(dy + i, end - i), end - i);
+            vec_give(row + i, vec_take(row + i, end - i) + lanes_take(dy, i, end), end - i);
     }
 }
 
-CPU_KERNEL(embed_grad, f32)
+/* Sums over ids are f32, as the program has them. */
+CPU_REALS(embed_grad)
 {
     Table b = table_of(c, c->outt[0]);
-    if (b.d > 1 && arg_stride(c, 1, c->in->out_factor[0][1]) != 1) {
+    if (c->outt[0]->dtype != DT_f32 || (b.d > 1 && arg_stride(c, 1, c->in->out_factor[0][1]) != 1)) {
         ref_embed_grad(c);
         return;
     }

@@ -5,6 +5,7 @@
 
 typedef struct Sums {
     const KCall *c;
+    Reals        x, y;
     FactorSet    kept, summed;        /* walked over: from run to run, and over the rows summed into one run */
     int64_t      runs, n;             /* n contiguous elements are kept (columns) or summed (rows) */
     float        by;
@@ -48,13 +49,13 @@ static void sum_columns(const Sums *s, const Walk *w, int64_t first, int64_t n)
     float total[COLUMNS] = {0};
     Walk rows = walk_over(s->c, s->summed);
     for (walk_from(&rows, w); rows.more; walk_next(&rows)) {
-        const float *x = (const float *)s->c->arg[0] + rows.at[0] + first;
+        Reals x = reals_from(s->x, rows.at[0] + first);
         for (int64_t i = 0; i < n; i += LANES)
-            vec_give(total + i, vec_load(total + i) + vec_take(x + i, n - i), n - i);
+            vec_give(total + i, vec_load(total + i) + lanes_take(x, i, n), n - i);
     }
-    float *y = (float *)s->c->out[0] + w->at[MAX_ARGS] + first;
+    Reals y = reals_from(s->y, w->at[MAX_ARGS] + first);
     for (int64_t i = 0; i < n; i++)
-        y[i] = s->adds ? y[i] + total[i] * s->by : total[i] * s->by;
+        put(y, i, (double)((s->adds ? (float)get(y, i) : 0) + total[i] * s->by));
 }
 
 static void columns_some(void *ctx, int worker, int nworker)
@@ -88,16 +89,16 @@ static void rows_some(void *ctx, int worker, int nworker)
     for (int64_t i = first; i < end; i++, walk_next(&w)) {
         double sum = 0;
         for (walk_from(&inner, &w); inner.more; walk_next(&inner))
-            sum += (double)row_sum((const float *)s->c->arg[0] + inner.at[0], s->n);
-        float *y = (float *)s->c->out[0] + w.at[MAX_ARGS];
-        *y = (s->adds ? *y : 0) + (float)sum * s->by;
+            sum += (double)row_sum(reals_from(s->x, inner.at[0]), s->n);
+        float was = s->adds ? (float)get(s->y, w.at[MAX_ARGS]) : 0;
+        put(s->y, w.at[MAX_ARGS], (double)(was + (float)sum * s->by));
     }
 }
 
-CPU_KERNEL(reduce, f32)
+CPU_REALS(reduce)
 {
     FactorSet kept = out_factors(c, 0), summed = arg_factors(c, 0) & ~kept, tail;
-    Sums s = {.c = c, .adds = kcall_adds(c, 0), .by = attr_bool(c, "mean") ? (float)(1 / mean_count(c, summed)) : 1};
+    Sums s = {.c = c, .x = ARG(0), .y = OUT(0), .adds = kcall_adds(c, 0), .by = attr_bool(c, "mean") ? (float)(1 / mean_count(c, summed)) : 1};
     TeamFn some = columns_some;
     s.n = kept_tail(c, &tail);
     s.kept = kept & ~tail;

@@ -2,10 +2,8 @@
 #define KERNELS_CPU_RUNS_H
 /* Runs: an elementwise op cut into pieces in which every operand is either
  * contiguous or one number, and the pieces divided among the team. */
-#include <math.h>
-
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/operand.h"
 
 /* One piece. */
@@ -109,20 +107,6 @@ static inline bool each_run(const KCall *c, RunFn fn, float by)
     if (r.rows * r.n > 0)
         team_run(c->team, runs_some, &r);
     return true;
-}
-
-/* Lanes from element i on, of n. */
-static inline Vec lanes_take(Reals x, int64_t i, int64_t n)
-{
-    return x.dtype == DT_bf16 ? vec_widen((const Bf16 *)x.at + i, n - i) : vec_take((const float *)x.at + i, n - i);
-}
-
-static inline void lanes_give(Reals x, int64_t i, Vec v, int64_t n)
-{
-    if (x.dtype == DT_bf16)
-        vec_round((Bf16 *)x.at + i, v, n - i);
-    else
-        vec_give((float *)x.at + i, v, n - i);
 }
 
 static inline Vec run_take(const Run *r, int k, int64_t i)

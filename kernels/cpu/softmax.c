@@ -6,7 +6,7 @@
 
 enum { BLOCK = 1024 };                /* elements between two looks at the maximum */
 
-static void stats_block(ClassStats *l, const float *x, int64_t n)
+static void stats_block(ClassStats *l, Reals x, int64_t n)
 {
     double top = (double)row_top(x, n);
     if (top > l->top) {
@@ -19,35 +19,35 @@ static void stats_block(ClassStats *l, const float *x, int64_t n)
     Vec a = vec_all(0), b = vec_all(0);
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        a += vec_exp(vec_load(x + i) - t);
-        b += vec_exp(vec_load(x + i + LANES) - t);
+        a += vec_exp(lanes_load(x, i) - t);
+        b += vec_exp(lanes_load(x, i + LANES) - t);
     }
     l->sum += (double)vec_sum(a + b);
     for (; i < n; i++)
-        l->sum += exp((double)x[i] - l->top);
+        l->sum += exp(get(x, i) - l->top);
 }
 
 /* The largest of some numbers, and the sum of exponentials of what they lie below it. */
-static ClassStats row_stats(const float *x, int64_t n)
+static ClassStats row_stats(Reals x, int64_t n)
 {
     ClassStats l = {.top = -INFINITY};
     for (int64_t i = 0; i < n; i += BLOCK)
-        stats_block(&l, x + i, n - i < BLOCK ? n - i : BLOCK);
+        stats_block(&l, reals_from(x, i), n - i < BLOCK ? n - i : BLOCK);
     return l;
 }
 
-static double row_lse(const float *x, int64_t n)
+static double row_lse(Reals x, int64_t n)
 {
     ClassStats l = row_stats(x, n);
     return stats_lse(&l);
 }
 
 /* out = by e^(x - lse) - off; may lie in x's memory. */
-static void row_exp(const float *x, int64_t n, double lse, float by, float off, float *out)
+static void row_exp(Reals x, int64_t n, double lse, float by, float off, Reals out)
 {
     const Vec l = vec_all((float)lse), rest = vec_all((float)((double)(float)lse - lse)), b = vec_all(by), o = vec_all(-off);
     for (int64_t i = 0; i < n; i += LANES)
-        vec_give(out + i, vec_fma(b, vec_exp(vec_take(x + i, n - i) - l + rest), o), n - i);
+        lanes_give(out, i, vec_fma(b, vec_exp(lanes_take(x, i, n) - l + rest), o), n);
 }
 
 /* ---- softmax ---- */
@@ -67,12 +67,12 @@ static void softmax_some(void *ctx, int worker, int nworker)
     int64_t first, end;
     team_part(r->rows, 1, worker, nworker, &first, &end);
     for (int64_t i = first; i < end; i++) {
-        const float *x = ARG_F32(0) + i * r->d;
-        row_exp(x, r->d, row_lse(x, r->d), 1, 0, OUT_F32(0) + i * r->d);
+        Reals x = reals_from(ARG(0), i * r->d);
+        row_exp(x, r->d, row_lse(x, r->d), 1, 0, reals_from(OUT(0), i * r->d));
     }
 }
 
-CPU_KERNEL(softmax, f32)
+CPU_REALS(softmax)
 {
     Rows r = rows_of(c);
     team_run(c->team, softmax_some, &r);
@@ -86,18 +86,17 @@ static void softmax_grad_some(void *ctx, int worker, int nworker)
     int64_t first, end, d = r->d;
     team_part(r->rows, 1, worker, nworker, &first, &end);
     for (int64_t k = first; k < end; k++) {
-        const float *dy = ARG_F32(0) + k * d, *y = ARG_F32(1) + k * d;
-        float *dx = OUT_F32(0) + k * d;
+        Reals dy = reals_from(ARG(0), k * d), y = reals_from(ARG(1), k * d), dx = reals_from(OUT(0), k * d);
         Vec sum = vec_all(0);
         for (int64_t i = 0; i < d; i += LANES)
-            sum = vec_fma(vec_take(dy + i, d - i), vec_take(y + i, d - i), sum);
+            sum = vec_fma(lanes_take(dy, i, d), lanes_take(y, i, d), sum);
         sum = vec_all(vec_sum(sum));
         for (int64_t i = 0; i < d; i += LANES)
-            vec_give(dx + i, vec_take(y + i, d - i) * (vec_take(dy + i, d - i) - sum), d - i);
+            lanes_give(dx, i, lanes_take(y, i, d) * (lanes_take(dy, i, d) - sum), d);
     }
 }
 
-CPU_KERNEL(softmax_grad, f32)
+CPU_REALS(softmax_grad)
 {
     Rows r = rows_of(c);
     team_run(c->team, softmax_grad_some, &r);
@@ -124,9 +123,10 @@ static Entropy entropy_of(const KCall *c, int logits, int labels)
     return e;
 }
 
-static const float *entropy_logits(const Entropy *e, const Walk *w)
+static Reals entropy_logits(const Entropy *e, const Walk *w)
 {
-    return (const float *)e->c->arg[e->logits] + w->at[e->logits];
+    const KCall *c = e->c;
+    return reals_from(ARG(e->logits), w->at[e->logits]);
 }
 
 static int64_t entropy_label(const Entropy *e, const Walk *w)
@@ -134,21 +134,21 @@ static int64_t entropy_label(const Entropy *e, const Walk *w)
     return int_at(e->c->argt[e->labels], e->c->arg[e->labels], w->at[e->labels]);
 }
 
-static double row_total(const float *x, int64_t n)
+static double row_total(Reals x, int64_t n)
 {
     double total = 0;
     for (int64_t i = 0; i < n; i += BLOCK)
-        total += (double)row_sum(x + i, n - i < BLOCK ? n - i : BLOCK);
+        total += (double)row_sum(reals_from(x, i), n - i < BLOCK ? n - i : BLOCK);
     return total;
 }
 
 /* Stats of the row where w stands but for the total, which only smoothing needs. */
 static ClassStats entropy_stats(const Entropy *e, const Walk *w, int64_t label)
 {
-    const float *x = entropy_logits(e, w);
+    Reals x = entropy_logits(e, w);
     ClassStats s = row_stats(x, e->k.valid);
     int64_t column = label_counts(e->c, label) ? classes_column(&e->k, label) : -1;
-    s.target = column >= 0 ? (double)x[column] : 0;
+    s.target = column >= 0 ? get(x, column) : 0;
     return s;
 }
 
@@ -160,16 +160,16 @@ static double entropy_loss(const Entropy *e, const Walk *w, ClassStats *s)
 }
 
 /* May lie in the logits' memory. */
-static void entropy_grad(const Entropy *e, const Walk *w, double lse, int64_t label, float *out)
+static void entropy_grad(const Entropy *e, const Walk *w, double lse, int64_t label, Reals out)
 {
-    const float *x = entropy_logits(e, w);
+    Reals x = entropy_logits(e, w);
     double by = label_counts(e->c, label) ? e->by : 0;
     int64_t valid = by == 0 ? 0 : e->k.valid, column = by == 0 ? -1 : classes_column(&e->k, label);
-    double own = column >= 0 ? (double)x[column] : 0, off = by * e->smooth / (double)e->k.all;
+    double own = column >= 0 ? get(x, column) : 0, off = by * e->smooth / (double)e->k.all;
     row_exp(x, valid, lse, (float)by, (float)off, out);
     if (column >= 0)
-        out[column] = (float)(by * (exp(own - lse) - (1 - e->smooth)) - off);
-    memset(out + valid, 0, sizeof *out * (size_t)(e->k.columns - valid));
+        put(out, column, by * (exp(own - lse) - (1 - e->smooth)) - off);
+    memset(reals_from(out, valid).at, 0, (size_t)((e->k.columns - valid) * dtype_bytes(out.dtype)));
 }
 
 static void entropy_some(void *ctx, int worker, int nworker)
@@ -202,17 +202,17 @@ static double loss_row(const Entropy *e, const Walk *w)
 {
     const KCall *c = e->c;
     int64_t label = entropy_label(e, w);
-    float *save = c->in->nout > 1 ? c->out[1] : NULL;
+    Reals save = c->in->nout > 1 ? OUT(1) : (Reals){0};
     bool counts = label_counts(c, label);
-    if (!counts && !save)
+    if (!counts && !save.at)
         return 0;
     ClassStats s = entropy_stats(e, w, label);
-    if (save)
-        save[w->at[MAX_ARGS + 1]] = (float)stats_lse(&s);
+    if (save.at)
+        put(save, w->at[MAX_ARGS + 1], stats_lse(&s));
     return counts ? entropy_loss(e, w, &s) : 0;
 }
 
-CPU_KERNEL(cross_entropy, f32)
+CPU_REALS(cross_entropy)
 {
     Entropy e = entropy_of(c, 0, 1);
     e.row = loss_row;
@@ -224,11 +224,11 @@ CPU_KERNEL(cross_entropy, f32)
 static double grad_row(const Entropy *e, const Walk *w)
 {
     const KCall *c = e->c;
-    entropy_grad(e, w, (double)ARG_F32(3)[w->at[3]], entropy_label(e, w), OUT_F32(0) + w->at[MAX_ARGS]);
+    entropy_grad(e, w, get(ARG(3), w->at[3]), entropy_label(e, w), reals_from(OUT(0), w->at[MAX_ARGS]));
     return 0;
 }
 
-CPU_KERNEL(cross_entropy_grad, f32)
+CPU_REALS(cross_entropy_grad)
 {
     Entropy e = entropy_of(c, 1, 2);
     double count = real_at(c->argt[4], c->arg[4], 0);
@@ -245,11 +245,11 @@ static double both_row(const Entropy *e, const Walk *w)
     bool counts = label_counts(c, label);
     ClassStats s = counts ? entropy_stats(e, w, label) : (ClassStats){0};
     double loss = counts ? entropy_loss(e, w, &s) : 0;
-    entropy_grad(e, w, counts ? stats_lse(&s) : 0, label, OUT_F32(1) + w->at[MAX_ARGS + 1]);
+    entropy_grad(e, w, counts ? stats_lse(&s) : 0, label, reals_from(OUT(1), w->at[MAX_ARGS + 1]));
     return loss;
 }
 
-CPU_KERNEL(cross_entropy_both, f32)
+CPU_REALS(cross_entropy_both)
 {
     Entropy e = entropy_of(c, 0, 1);
     double count = real_at(c->argt[2], c->arg[2], 0), inverse = count > 0 ? 1 / count : 0;
@@ -270,7 +270,7 @@ static double stats_row(const Entropy *e, const Walk *w)
     return 0;
 }
 
-CPU_KERNEL(cross_entropy_stats, f32)
+CPU_REALS(cross_entropy_stats)
 {
     Entropy e = entropy_of(c, 0, 1);
     e.row = stats_row;
@@ -282,7 +282,7 @@ static double parts_row(const Entropy *e, const Walk *w)
     return merge_row(e->c, &e->merge, w);
 }
 
-CPU_KERNEL(cross_entropy_merge, f32)
+CPU_REALS(cross_entropy_merge)
 {
     Entropy e = {.c = c, .row = parts_row, .merge = merge_of(c)};
     e.over = e.merge.rows;

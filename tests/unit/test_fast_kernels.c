@@ -1,6 +1,7 @@
-/* Every fast kernel against its plain form: shapes that are no multiple of a
- * register or a tile, added to and overwritten results, teams of 1, 2 and 3, all
- * instruction sets this CPU has, and every run twice, bit for bit. */
+/* Every fast kernel against its plain form, in f32 and where there is one in bf16:
+ * shapes that are no multiple of a register or a tile, added to and overwritten
+ * results, teams of 1, 2 and 3, all instruction sets this CPU has, and every run
+ * twice, bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,8 @@ static void run(Made *m, Kernel f, Team *team, void *result[MAX_OUTS])
     }
 }
 
-/* To 1e-5 of the element, or of the tensor's root mean square where that is larger. */
+/* To 1e-5 of the element, or of the tensor's root mean square where that is larger; a
+ * bf16 may be rounded up by one form and down by the other, 2^-7 of it. */
 static void assert_near(const Case *k, const char *how, const Tensor *t, const void *want, const void *got)
 {
     int64_t n = tensor_elements(t);
@@ -41,10 +43,10 @@ static void assert_near(const Case *k, const char *how, const Tensor *t, const v
         double w = real_at(t, want, i);
         square += isfinite(w) ? w * w : 0;
     }
-    double scale = sqrt(square / (double)(n ? n : 1));
+    double scale = sqrt(square / (double)(n ? n : 1)), allowed = t->dtype == DT_bf16 ? 0x1.02p-7 : 1e-5;
     for (int64_t i = 0; i < n; i++) {
         double w = real_at(t, want, i), g = real_at(t, got, i), size = fabs(w) > scale ? fabs(w) : scale;
-        if (w == g || (isnan(w) && isnan(g)) || fabs(w - g) <= 1e-5 * size)
+        if (w == g || (isnan(w) && isnan(g)) || fabs(w - g) <= allowed * size)
             continue;
         fail_msg("%s [%s] %s: element %ld of a result of %ld: %.9g, the plain form has %.9g", k->call, k->extents, how, (long)i, (long)n, g, w);
     }
@@ -53,9 +55,9 @@ static void assert_near(const Case *k, const char *how, const Tensor *t, const v
 static void compare(Made *m, const Case *k, Isa isa, Team *team)
 {
     char how[64];
-    snprintf(how, sizeof how, "%s, team of %d, acc %d", isa_name(isa), team_size(team), m->in.acc_out);
+    snprintf(how, sizeof how, "%s, %s, team of %d, acc %d", dtype_name(m->real), isa_name(isa), team_size(team), m->in.acc_out);
     void *want[MAX_OUTS], *got[MAX_OUTS], *again[MAX_OUTS];
-    Kernel fast = kernel_find(m->in.op, DT_f32, isa);
+    Kernel fast = kernel_find(m->in.op, m->real, isa);
     assert_true(fast != kernel_ref(m->in.op));
     run(m, kernel_ref(m->in.op), team, want);
     run(m, fast, team, got);
@@ -71,13 +73,13 @@ static void compare(Made *m, const Case *k, Isa isa, Team *team)
     }
 }
 
-static void check(const Case *k)
+static void check(const Case *k, DType real)
 {
     for (int n = 1; n <= TEAMS; n++) {
         Team *team = team_new(n);
         assert_non_null(team);
         Made m;
-        make_call(&m, k, (uint64_t)n * 77);
+        make_call_in(&m, k, real, (uint64_t)n * 77);
         bool adds = op_info[m.in.op].flags & OPF_ACCUM;
         for (int acc = 0; acc <= (adds ? 1 : 0); acc++) {
             m.in.acc_out = (uint8_t)(acc ? (1 << m.in.nout) - 1 : 0);
@@ -89,7 +91,25 @@ static void check(const Case *k)
     }
 }
 
-#define CHECK(cases) do { for (size_t i_ = 0; i_ < sizeof(cases) / sizeof *(cases); i_++) check(&(cases)[i_]); } while (0)
+/* Steps of optimizers in bf16 are those of test_bf16: their states are f32. */
+static bool has_bf16(const Case *k)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(k->call, ":"), k->call);
+    OpKind op = op_find(name);
+    return op != OP_adamw && op != OP_sgd && kernel_find(op, DT_bf16, ISA_V2) != kernel_ref(op);
+}
+
+static void check_all(const Case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        check(&cases[i], DT_f32);
+        if (has_bf16(&cases[i]))
+            check(&cases[i], DT_bf16);
+    }
+}
+
+#define CHECK(cases) check_all(cases, sizeof(cases) / sizeof *(cases))
 
 static void test_elementwise(void **state)
 {
@@ -133,15 +153,15 @@ static void test_norms(void **state)
 {
     (void)state;
     static const Case cases[] = {
-        {"layernorm: bsd d d -> bsd bs bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
+        {"layernorm: bsd d d -> bsd ~bs ~bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
         {"layernorm: bsd d - -> bsd - - | eps=0.00001", "b=1 s=1 d=768", 2, 0},
-        {"rmsnorm: bsd d -> bsd bs | eps=0.00001", "b=3 s=5 d=131", 2, 0},
-        {"add_layernorm: bsd bsd d d -> bsd bsd bs bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
-        {"add_rmsnorm: bsd bsd d -> bsd bsd bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
-        {"layernorm_grad: bsd bsd d bs +bs -> bsd d d", "b=3 s=5 d=37", 2, 0},
-        {"layernorm_grad: bsd bsd d bs +bs -> - d d", "b=3 s=5 d=768", 2, 0},
-        {"layernorm_grad: bsd bsd d bs +bs -> bsd - -", "b=1 s=1 d=5", 2, 0},
-        {"rmsnorm_grad: bsd bsd d +bs -> bsd d", "b=3 s=5 d=37", 2, 0},
+        {"rmsnorm: bsd d -> bsd ~bs | eps=0.00001", "b=3 s=5 d=131", 2, 0},
+        {"add_layernorm: bsd bsd d d -> bsd bsd ~bs ~bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
+        {"add_rmsnorm: bsd bsd d -> bsd bsd ~bs | eps=0.00001", "b=3 s=5 d=37", 2, 0},
+        {"layernorm_grad: bsd bsd d ~bs ~+bs -> bsd ~d ~d", "b=3 s=5 d=37", 2, 0},
+        {"layernorm_grad: bsd bsd d ~bs ~+bs -> - ~d ~d", "b=3 s=5 d=768", 2, 0},
+        {"layernorm_grad: bsd bsd d ~bs ~+bs -> bsd - -", "b=1 s=1 d=5", 2, 0},
+        {"rmsnorm_grad: bsd bsd d ~+bs -> bsd ~d", "b=3 s=5 d=37", 2, 0},
     };
     CHECK(cases);
 }
@@ -158,6 +178,7 @@ static void test_sums(void **state)
         {"reduce: bsd -> bs | mean=true", "b=3 s=5 d=37", 2, 0},
         {"reduce: bsd -> b | mean=true", "b=3 s=5 d=37", 2, 0},
         {"reduce: bsd -> s | mean=true", "b=3 s=5 d=37", 2, 0},
+        {"reduce: bsd -> ~d | mean=false", "b=3 s=150 d=37", 2, 0},
         {"reduce: bsd -> . | mean=true", "b=3 s=5 d=37", 2, 0},
         {"reduce: bsd -> ds | mean=false", "b=3 s=5 d=37", 2, 0},
         {"expand: d -> bsd | mean=false", "b=3 s=5 d=37", 2, 0},
@@ -177,13 +198,13 @@ static void test_losses(void **state)
         {"softmax: bsv -> bsv", "b=3 s=5 v=37", 9, 0},
         {"softmax: bv -> bv", "b=3 v=5001", 30, 0},
         {"softmax_grad: bsv bsv -> bsv", "b=3 s=5 v=37", 1, 0},
-        {"cross_entropy: bsv #bs +. -> . bs | smooth=0.0", "b=3 s=5 v=37", 9, 37},
-        {"cross_entropy: bsv #bs +. -> . - | smooth=0.1 ignore=2", "b=3 s=5 v=37", 9, 9},
-        {"cross_entropy: bsv #bs +. -> . bs | smooth=0.0", "b=30 s=5 v=1100", 60, 1100},
-        {"cross_entropy_grad: . bsv #bs bs +. -> bsv | smooth=0.0", "b=3 s=5 v=37", 2, 37},
-        {"cross_entropy_grad: . bsv #bs bs +. -> bsv | smooth=0.1 ignore=2", "b=3 s=5 v=37", 2, 9},
-        {"cross_entropy_both: bsv #bs +. . -> . bsv | smooth=0.0 seed=0.7", "b=3 s=5 v=37", 9, 37},
-        {"cross_entropy_both: bsv #bs +. - -> . bsv | smooth=0.2 seed=1.0 ignore=3", "b=3 s=5 v=2037", 9, 37},
+        {"cross_entropy: bsv #bs ~+. -> ~. ~bs | smooth=0.0", "b=3 s=5 v=37", 9, 37},
+        {"cross_entropy: bsv #bs ~+. -> ~. - | smooth=0.1 ignore=2", "b=3 s=5 v=37", 9, 9},
+        {"cross_entropy: bsv #bs ~+. -> ~. ~bs | smooth=0.0", "b=30 s=5 v=1100", 60, 1100},
+        {"cross_entropy_grad: ~. bsv #bs ~bs ~+. -> bsv | smooth=0.0", "b=3 s=5 v=37", 2, 37},
+        {"cross_entropy_grad: ~. bsv #bs ~bs ~+. -> bsv | smooth=0.1 ignore=2", "b=3 s=5 v=37", 2, 9},
+        {"cross_entropy_both: bsv #bs ~+. ~. -> ~. bsv | smooth=0.0 seed=0.7", "b=3 s=5 v=37", 9, 37},
+        {"cross_entropy_both: bsv #bs ~+. - -> ~. bsv | smooth=0.2 seed=1.0 ignore=3", "b=3 s=5 v=2037", 9, 37},
     };
     CHECK(cases);
 }
@@ -194,8 +215,8 @@ static void test_tables(void **state)
     static const Case cases[] = {
         {"embed: #bs vd -> bsd", "b=3 s=5 v=11 d=37", 1, 11},
         {"embed: #bs vd -> bds", "b=3 s=5 v=11 d=37", 1, 11},
-        {"embed_grad: #bs bsd -> vd", "b=3 s=5 v=4 d=37", 1, 4},
-        {"embed_grad: #bs bds -> vd", "b=3 s=5 v=4 d=37", 1, 4},
+        {"embed_grad: #bs bsd -> ~vd", "b=3 s=5 v=4 d=37", 1, 4},
+        {"embed_grad: #bs bds -> ~vd", "b=3 s=5 v=4 d=37", 1, 4},
         {"rope: bshe - -> bshe | base=10000.0", "b=3 s=5 h=2 e=10", 1, 0},
         {"rope: bshe #bs -> bshe | base=10000.0", "b=3 s=5 h=2 e=64", 1, 900},
         {"rope: she - -> she | base=500000.0", "s=70 h=1 e=34", 1, 0},
@@ -227,6 +248,7 @@ static void test_products(void **state)
         {"contract: bsk vk -> bsv", "b=2 s=60 k=300 v=1101", 1, 0},
         {"contract: bsv vk -> bsk", "b=2 s=60 k=65 v=1101", 1, 0},
         {"contract: bsv bsk -> vk", "b=4 s=133 k=65 v=301", 1, 0},
+        {"contract: bsk bsn -> ~kn", "b=3 s=43 k=70 n=131", 1, 0},
         {"contract: bmk bkn -> bmn", "b=3 m=5 k=7 n=9", 1, 0},
         {"linear: bsk kn n -> bsn", "b=3 s=43 k=70 n=131", 1, 0},
         {"linear: bsk khe he -> bshe", "b=3 s=43 k=70 h=4 e=17", 1, 0},
@@ -244,21 +266,21 @@ static void test_attention(void **state)
 {
     (void)state;
     static const Case cases[] = {
-        {"attention: bshe bthe bthe - - - -> bshe bsh | causal=true dropout=0.0", "b=2 s=64 t=64 h=3 e=64", 1, 0},
+        {"attention: bshe bthe bthe - - - -> bshe ~bsh | causal=true dropout=0.0", "b=2 s=64 t=64 h=3 e=64", 1, 0},
         {"attention: bshe bthe bthe - - - -> bshe - | causal=true dropout=0.0", "b=1 s=150 t=150 h=1 e=10", 3, 0},
-        {"attention: bshe btge btge - - - -> bshe bsh | causal=true window=70 dropout=0.0", "b=1 s=200 t=200 h=4 g=2 e=32", 2, 0},
-        {"attention: bshe btge btge - - - -> bshe bsh | causal=true window=3 dropout=0.0 scale=0.5", "b=2 s=131 t=131 h=2 g=1 e=7", 2, 0},
-        {"attention: she tge tge - - - -> she sh | causal=false dropout=0.0", "s=1 t=77 h=4 g=2 e=16", 2, 0},
-        {"attention: bshe bthe bthe - - - -> bshe bsh | causal=true dropout=0.3", "b=2 s=70 t=70 h=3 e=24", 1, 0},
-        {"attention: bshe bthe bthe - - #bt -> bshe bsh | causal=true dropout=0.0", "b=2 s=70 t=70 h=1 e=8", 1, 2},
-        {"attention: bshe bthe bthe - hst - -> bshe bsh | causal=true dropout=0.0", "b=2 s=7 t=7 h=2 e=8", 1, 2},
-        {"attention_grad: bshe bshe bthe bthe bshe +bsh - - - -> bshe bthe bthe - | causal=true dropout=0.0", "b=2 s=64 t=64 h=3 e=64", 1, 0},
-        {"attention_grad: bshe bshe bthe bthe bshe +bsh - - - -> bshe bthe bthe - | causal=true dropout=0.0", "b=1 s=150 t=150 h=1 e=10", 1, 0},
-        {"attention_grad: bshe bshe btge btge bshe +bsh - - - -> bshe btge btge - | causal=true window=70 dropout=0.0", "b=1 s=200 t=200 h=4 g=2 e=32", 1, 0},
-        {"attention_grad: she she tge tge she +sh - - - -> she tge tge - | causal=false dropout=0.0", "s=1 t=77 h=4 g=2 e=16", 1, 0},
-        {"attention_grad: bshe bshe bthe bthe bshe +bsh - - - -> bshe bthe bthe - | causal=true dropout=0.3", "b=2 s=70 t=70 h=3 e=24", 1, 0},
-        {"attention_grad: bshe bshe bthe bthe bshe +bsh - - #bt -> - bthe - - | causal=true dropout=0.3 scale=0.3", "b=2 s=70 t=70 h=1 e=5", 1, 2},
-        {"attention_grad: bshe bshe bthe bthe bshe +bsh - hst - -> bshe bthe bthe hst | causal=true dropout=0.0", "b=2 s=7 t=7 h=2 e=8", 1, 2},
+        {"attention: bshe btge btge - - - -> bshe ~bsh | causal=true window=70 dropout=0.0", "b=1 s=200 t=200 h=4 g=2 e=32", 2, 0},
+        {"attention: bshe btge btge - - - -> bshe ~bsh | causal=true window=3 dropout=0.0 scale=0.5", "b=2 s=131 t=131 h=2 g=1 e=7", 2, 0},
+        {"attention: she tge tge - - - -> she ~sh | causal=false dropout=0.0", "s=1 t=77 h=4 g=2 e=16", 2, 0},
+        {"attention: bshe bthe bthe - - - -> bshe ~bsh | causal=true dropout=0.3", "b=2 s=70 t=70 h=3 e=24", 1, 0},
+        {"attention: bshe bthe bthe - - #bt -> bshe ~bsh | causal=true dropout=0.0", "b=2 s=70 t=70 h=1 e=8", 1, 2},
+        {"attention: bshe bthe bthe - hst - -> bshe ~bsh | causal=true dropout=0.0", "b=2 s=7 t=7 h=2 e=8", 1, 2},
+        {"attention_grad: bshe bshe bthe bthe bshe ~+bsh - - - -> bshe bthe bthe - | causal=true dropout=0.0", "b=2 s=64 t=64 h=3 e=64", 1, 0},
+        {"attention_grad: bshe bshe bthe bthe bshe ~+bsh - - - -> bshe bthe bthe - | causal=true dropout=0.0", "b=1 s=150 t=150 h=1 e=10", 1, 0},
+        {"attention_grad: bshe bshe btge btge bshe ~+bsh - - - -> bshe btge btge - | causal=true window=70 dropout=0.0", "b=1 s=200 t=200 h=4 g=2 e=32", 1, 0},
+        {"attention_grad: she she tge tge she ~+sh - - - -> she tge tge - | causal=false dropout=0.0", "s=1 t=77 h=4 g=2 e=16", 1, 0},
+        {"attention_grad: bshe bshe bthe bthe bshe ~+bsh - - - -> bshe bthe bthe - | causal=true dropout=0.3", "b=2 s=70 t=70 h=3 e=24", 1, 0},
+        {"attention_grad: bshe bshe bthe bthe bshe ~+bsh - - #bt -> - bthe - - | causal=true dropout=0.3 scale=0.3", "b=2 s=70 t=70 h=1 e=5", 1, 2},
+        {"attention_grad: bshe bshe bthe bthe bshe ~+bsh - hst - -> bshe bthe bthe hst | causal=true dropout=0.0", "b=2 s=7 t=7 h=2 e=8", 1, 2},
     };
     CHECK(cases);
 }
