@@ -29,7 +29,9 @@ def arguments():
     p.add_argument("--mixed", choices=("policy", "autocast"), default="policy",
                    help="fsdp with --dtype autocast: bf16 by FSDP's own MixedPrecisionPolicy, which gathers bf16, or by autocast")
     p.add_argument("--member", metavar="RANK,FILE", help="for the ranks that rank 0 starts")
-    args = p.parse_args()
+    args = peer_torch.complete(p.parse_args())
+    if args.wrap == "fsdp" and not args.outside:
+        args.compile = "parts"      # what fully_shard wraps
     if args.batch % args.ranks:
         p.error("a batch of %d cannot be divided among %d ranks" % (args.batch, args.ranks))
     return args
@@ -66,8 +68,6 @@ def wrapped(args, model):
     wrap = {"ddp": replicated, "fsdp": sharded}[args.wrap]
     if args.mode == "compile" and args.outside:
         return torch.compile(wrap(args, model))
-    if args.mode == "compile" and args.wrap == "fsdp" and args.compile == "whole":
-        sys.exit("peer_ranks: FSDP wraps layers, so a whole model is compiled from outside: --outside")
     return wrap(args, peer_torch.compiled(args, model))
 
 

@@ -35,16 +35,17 @@ CLEARED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_PRELOAD", "OMP_PROC_BIND
 def parser(description):
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--model", choices=sorted(peer_models.SHAPES), default="gpt2")
-    p.add_argument("--dtype", choices=("f32", "autocast", "bf16"), default="f32",
-                   help="autocast: bf16 products of f32 weights; bf16: weights, gradients and moments of bf16 too, another job")
+    p.add_argument("--dtype", choices=("f32", "autocast", "medium", "bf16"), default="f32",
+                   help="autocast: bf16 products of f32 weights; medium: f32 but for products in oneDNN, "
+                        "set_float32_matmul_precision('medium'); bf16: weights, gradients and moments of bf16 too, another job")
     p.add_argument("--batch", type=int, default=4, help="sequences a step")
     p.add_argument("--seq", type=int, default=64, help="tokens a sequence")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--steps", type=int, default=5, help="timed steps")
     p.add_argument("--warmup", type=int, default=2, help="steps before the first timed one")
     p.add_argument("--mode", choices=("eager", "compile"), default="eager")
-    p.add_argument("--compile", choices=("whole", "parts"), default="parts",
-                   help="parts: each layer and the end by itself; layers are alike, so it compiles in a tenth of the time")
+    p.add_argument("--compile", choices=("whole", "parts"),
+                   help="parts: each layer and the end by itself; layers are alike, so it compiles sooner. Default: parts for f32, whole else")
     p.add_argument("--attention", choices=("sdpa", "manual"), default="sdpa")
     p.add_argument("--head", choices=("plain", "padded", "chunked"), default="padded",
                    help="padded: GPT-2's 50257 rows become 50304, nanoGPT's way; chunked: linear_cross_entropy")
@@ -57,9 +58,15 @@ def parser(description):
     return p
 
 
-def restart_with_settings(args):
-    """Environment settings act when libraries are loaded, so set them and start again. The sizes of the model join `args`."""
+def complete(args):
+    """Adds the sizes of the model, and what depends on other options."""
     vars(args).update(peer_models.SHAPES[args.model])
+    args.compile = args.compile or ("parts" if args.dtype == "f32" else "whole")
+    return args
+
+
+def restart_with_settings(args):
+    """Environment settings act when libraries are loaded, so set them and start again."""
     if os.environ.get(RESTARTED) == "1":
         return
     env = {k: v for k, v in os.environ.items() if k not in CLEARED and not k.startswith("MALLOC_")}
@@ -89,6 +96,8 @@ def make_step(args, prepare=compiled):
     model = peer_models.build(args)
     if args.dtype == "bf16":
         model.to(torch.bfloat16)
+    if args.dtype == "medium":
+        torch.set_float32_matmul_precision("medium")
     forward = prepare(args, model)
     params = list(model.parameters())
     groups = [dict(params=[p for p in params if p.dim() >= 2], weight_decay=0.1),
@@ -166,7 +175,7 @@ def report(args, parameters, one, followers=(), **more):
 
 
 def main():
-    args = parser(__doc__.split("\n")[0]).parse_args()
+    args = complete(parser(__doc__.split("\n")[0]).parse_args())
     restart_with_settings(args)
     step, parameters = make_step(args)
     report(args, parameters, lambda: timed(step))

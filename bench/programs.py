@@ -40,13 +40,24 @@ class Program:
     def median(self):
         return statistics.median(self.seconds)
 
+    def record(self):
+        """To be read back by recorded()."""
+        return dict(name=self.name, seconds=self.seconds, losses=self.losses, pss_mb=self.pss_mb)
+
+
+def recorded(fields):
+    program = Program(fields["name"])
+    vars(program).update(fields)
+    return program
+
 
 class Prun(Program):
-    """Starts anew for each turn, with `warmup` steps that do not count."""
+    """Starts anew for each turn; the first step of a start does not count."""
+    warmup = 1
 
-    def __init__(self, name, prun, plan, warmup, options=()):
+    def __init__(self, name, prun, plan, options=()):
         super().__init__(name)
-        self.command, self.warmup = [prun, plan, "--data", "random", "--log", "-", *options], warmup
+        self.command = [prun, plan, "--data", "random", "--log", "-", *options]
 
     def steps(self, count):
         with tempfile.TemporaryFile("w+") as errors:
@@ -56,7 +67,7 @@ class Prun(Program):
                 record = json.loads(line)
                 if "step" not in record or "seconds" not in record:
                     continue
-                # All memory was touched by then, and the next step is not timed if two are warm-up.
+                # All memory was touched by then.
                 if not records:
                     self.pss_mb = max(self.pss_mb, pss_mb([p.pid] + children(p.pid)))
                 records.append(record)
@@ -71,7 +82,8 @@ class Prun(Program):
 
 
 class Torch(Program):
-    """A warm process of `script` (peer_torch.py, or one that takes its options) that runs a step for each line it is sent."""
+    """A process of `script` (peer_torch.py, or one that takes its options) that runs a step for each line it is sent,
+    once it is warm; several get warm at the same time."""
 
     def __init__(self, name, script, options, cache):
         super().__init__(name)
@@ -80,7 +92,9 @@ class Torch(Program):
         env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         self.process = subprocess.Popen([sys.executable, os.path.join(HERE, script), "--serve", *options], env=env,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
-        self.read()                 # it is warm
+
+    def wait_until_warm(self):
+        self.read()
 
     def read(self):
         line = self.process.stdout.readline()

@@ -49,7 +49,9 @@ bench_products() {
 bench_steps() {
     need build/release/pplan build/release/prun $python
     command -v g++ >/dev/null || fail "g++ is missing: type make bench"
-    $python bench/steps.py --rows "$rows" --rounds "$rounds" --dir "$dir"
+    rm -f "$dir/steps.jsonl"
+    $python bench/steps.py measure --rows "$rows" --rounds "$rounds" --dir "$dir"
+    $python bench/steps.py table --dir "$dir"
 }
 
 mkdir -p "$dir"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures training steps of prun against PyTorch, and prints the table of `make bench`.
 
-    steps.py [--rows 'gpt2-64/*/1t'] [--rounds 3]
+    steps.py measure [--rows 'gpt2-64/*/1t'] [--rounds 3]
+    steps.py table
 
 A row is a model, a type and a layout: MODELS, DTYPES, LAYOUTS and WANTED below say
 all there is to a row. Programs of a row take turns, a few steps each, in an order
-that flips each turn; the figures are medians over all turns. Fails where a bar is
-missed, where a layout has other losses than one rank, or where nothing could be
-compared.
+that flips each turn; the figures are medians over all turns. `measure` keeps them in
+DIR/steps.jsonl, `table` prints those and fails where a bar is missed, where a layout
+has other losses than one rank, or where nothing could be compared.
 """
 import argparse
 import collections
@@ -19,19 +20,19 @@ import sys
 import time
 
 import peer_models
-from programs import Failed, Prun, Torch, machine_busy
+from programs import Failed, Program, Prun, Torch, machine_busy, recorded
 
 Model = collections.namedtuple("Model", (
     "title", "file", "shape",       # its sizes are peer_models.SHAPES[shape]
     "options",                      # further -D
     "pad",                          # rule that a split vocabulary needs
     "batch", "seq",
-    "steps", "warmup"))             # timed steps a turn; steps before them that do not count, of each start
+    "steps"))                       # timed, a turn
 
 MODELS = {
-    "gpt2-64": Model("GPT-2 124M", "gpt2", "gpt2", ("drop=0.0",), "pad vocab to 128; ", 4, 64, 3, 2),
-    "gpt2-256": Model("GPT-2 124M", "gpt2", "gpt2", ("drop=0.0",), "pad vocab to 128; ", 4, 256, 1, 1),
-    "llama-256": Model("Llama of 30M parameters", "llama3_1b", "llama", (), "", 4, 256, 3, 2),
+    "gpt2-64": Model("GPT-2 124M", "gpt2", "gpt2", ("drop=0.0",), "pad vocab to 128; ", 4, 64, 2),
+    "gpt2-256": Model("GPT-2 124M", "gpt2", "gpt2", ("drop=0.0",), "pad vocab to 128; ", 4, 256, 1),
+    "llama-256": Model("Llama of 30M parameters", "llama3_1b", "llama", (), "", 4, 256, 2),
 }
 
 # Ours, and the peer's that does the same job.
@@ -51,6 +52,8 @@ LAYOUTS = {
     "fsdp": Layout("2 ranks of 1 thread", 2, 1, WAYS, False, "peer_ranks.py", ("--wrap", "fsdp")),
 }
 MODES = ("eager", "compile")        # of PyTorch
+
+NAMES = [(m, d, l) for d in DTYPES for m in MODELS for l in LAYOUTS]
 
 # How many times as fast as `against` a row must be (bar), or is hoped to be: the first line that matches counts. 'fastest': of
 # the peer's modes; 'one rank': each of our ways against one rank of ours.
@@ -119,11 +122,18 @@ class Row:
 
     def __init__(self, model, dtype, layout):
         self.name, self.model, self.dtype, self.layout = "%s/%s/%s" % (model, dtype, layout), model, dtype, layout
-        self.ours, self.one, self.theirs = [], None, {}
-        self.cannot, self.summary, self.others = {}, None, 0.0
+        self.ours, self.one, self.theirs = [], None, {}     # Programs; theirs by mode
+        self.cannot, self.summary = {}, None                # {mode: message}; of the faster mode
+        self.others, self.rounds = 0.0, 0
+
+    def record(self):
+        """To be read back by read_rows()."""
+        return dict(row=self.name, ours=[p.record() for p in self.ours], one=self.one and self.one.record(),
+                    theirs={mode: p.record() for mode, p in self.theirs.items()}, cannot=self.cannot, summary=self.summary,
+                    others=round(self.others, 2), rounds=self.rounds)
 
     def fastest_of_ours(self):
-        return min(self.ours, key=Prun.median)
+        return min(self.ours, key=Program.median)
 
     def tokens(self):
         return MODELS[self.model].batch * MODELS[self.model].seq
@@ -143,17 +153,19 @@ def start(args, row):
     options = PATIENCE if layout.ranks > 1 else ()
     for way, rules in layout.ways.items():
         plan = make_plan(args, row, way, rules, layout.ranks, layout.threads)
-        row.ours.append(Prun(way, args.prun, plan, model.warmup, options))
+        row.ours.append(Prun(way, args.prun, plan, options))
     if layout.one:
-        row.one = Prun("one rank", args.prun, make_plan(args, row, "", "", 1, 1), model.warmup)
+        row.one = Prun("one rank", args.prun, make_plan(args, row, "", "", 1, 1))
+    for mode in MODES:
+        row.theirs[mode] = Torch(mode, layout.script, (
+            "--model", model.shape, "--dtype", DTYPES[row.dtype], "--batch", str(model.batch), "--seq", str(model.seq),
+            "--threads", str(layout.threads), "--mode", mode, *layout.options), os.path.join(args.dir, "inductor"))
     for mode in MODES:
         try:
-            row.theirs[mode] = Torch(mode, layout.script, (
-                "--model", model.shape, "--dtype", DTYPES[row.dtype], "--batch", str(model.batch), "--seq", str(model.seq),
-                "--threads", str(layout.threads), "--warmup", str(model.warmup), "--mode", mode, *layout.options),
-                os.path.join(args.dir, "inductor"))
+            row.theirs[mode].wait_until_warm()
         except Failed as failure:
             row.cannot[mode] = str(failure)
+            del row.theirs[mode]
 
 
 def measure(args, row):
@@ -163,6 +175,7 @@ def measure(args, row):
     for turn in range(args.rounds):
         for program in everybody[::1 if turn % 2 == 0 else -1]:
             used += program.steps(MODELS[row.model].steps)[1]
+    row.rounds = args.rounds
     row.others = max(0.0, (machine_busy() - busy - used) / (time.monotonic() - begin))
     summaries = {mode: peer.finish() for mode, peer in row.theirs.items()}
     if summaries:
@@ -275,41 +288,69 @@ def verdict(rows):
     return 1 if failed else 0
 
 
-def save(args, rows):
-    with open(os.path.join(args.dir, "steps.jsonl"), "w") as f:
-        for row in rows:
-            programs = row.ours + ([row.one] if row.one else []) + list(row.theirs.values())
-            f.write(json.dumps(dict(row=row.name, others=round(row.others, 2), cannot=row.cannot, peer=row.summary, programs=[
-                dict(name=p.name, seconds=p.seconds, losses=p.losses, pss_mb=p.pss_mb) for p in programs])) + "\n")
+def read_rows(path):
+    """{name: Row} of a file that write_rows() made; none where there is none."""
+    rows = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            for fields in map(json.loads, f):
+                row = rows[fields["row"]] = Row(*fields["row"].split("/"))
+                row.ours = [recorded(p) for p in fields["ours"]]
+                row.one = fields["one"] and recorded(fields["one"])
+                row.theirs = {mode: recorded(p) for mode, p in fields["theirs"].items()}
+                row.cannot, row.summary, row.others, row.rounds = (fields[k] for k in ("cannot", "summary", "others", "rounds"))
+    return rows
+
+
+def write_rows(path, rows):
+    with open(path, "w") as f:
+        for row in rows.values():
+            f.write(json.dumps(row.record()) + "\n")
+
+
+def measure_rows(args, path):
+    """Measures what --rows selects; what else the file has stays."""
+    known, chosen = read_rows(path), [n for n in NAMES if any(fnmatch.fnmatch("/".join(n), pattern) for pattern in args.rows.split())]
+    if not chosen:
+        sys.exit("steps: no row matches '%s'; the first is %s, the last %s" % (args.rows, "/".join(NAMES[0]), "/".join(NAMES[-1])))
+    for name in chosen:
+        row, begin = Row(*name), time.monotonic()
+        try:
+            measure(args, row)
+        except Failed as failure:
+            sys.exit("steps: %s: %s" % (row.name, failure))
+        known[row.name] = row
+        write_rows(path, known)
+        print("measured %s in %.0f s" % (row.name, time.monotonic() - begin), flush=True)
+
+
+def table(path):
+    known = read_rows(path)
+    rows = [known["/".join(n)] for n in NAMES if "/".join(n) in known]
+    if not rows:
+        sys.exit("steps: %s has no row: measure first" % path)
+    print("\nTraining steps, median of %d turns; %s" % (min(row.rounds for row in rows), "; ".join(
+        "%s: %s, batch %d, seq %d, steps a turn %d" % (name, m.title, m.batch, m.seq, m.steps) for name, m in MODELS.items())))
+    print_peers(rows)
+    step_table(rows)
+    ranks_table([row for row in rows if row.one])
+    return verdict(rows)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("what", choices=("measure", "table"))
     p.add_argument("--pplan", default="build/release/pplan")
     p.add_argument("--prun", default="build/release/prun")
     p.add_argument("--dir", default="build/bench", help="for plans and results")
     p.add_argument("--rows", default="*", help="patterns of rows, such as 'gpt2-64/*/1t llama-256/f32/*'")
     p.add_argument("--rounds", type=int, default=3, help="turns")
     args = p.parse_args()
-    names = [(m, d, l) for d in DTYPES for m in MODELS for l in LAYOUTS]
-    rows = [Row(*n) for n in names if any(fnmatch.fnmatch("/".join(n), pattern) for pattern in args.rows.split())]
-    if not rows:
-        sys.exit("steps: no row matches '%s'; the first is %s, the last %s" % (args.rows, "/".join(names[0]), "/".join(names[-1])))
+    path = os.path.join(args.dir, "steps.jsonl")
+    if args.what == "table":
+        return table(path)
     os.makedirs(args.dir, exist_ok=True)
-    for row in rows:
-        begin = time.monotonic()
-        try:
-            measure(args, row)
-        except Failed as failure:
-            sys.exit("steps: %s: %s" % (row.name, failure))
-        print("measured %s in %.0f s" % (row.name, time.monotonic() - begin), flush=True)
-    save(args, rows)
-    print("\nTraining steps, median of %d turns; batch 4; %s" % (args.rounds, "; ".join(
-        "%s: %s, seq %d, %d steps a turn" % (name, m.title, m.seq, m.steps) for name, m in MODELS.items())))
-    print_peers(rows)
-    step_table(rows)
-    ranks_table([row for row in rows if row.one])
-    return verdict(rows)
+    return measure_rows(args, path)
 
 
 if __name__ == "__main__":
