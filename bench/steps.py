@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures training steps of prun against PyTorch, and prints the table of `make bench`.
 
-    steps.py measure [--rows 'gpt2-64/*/1t'] [--rounds 3]
+    steps.py measure [--rows 'gpt2-64/*/1t'] [--rounds 2]
     steps.py table
 
 A row is a model, a type and a layout: MODELS, DTYPES, LAYOUTS and WANTED below say
@@ -41,22 +41,22 @@ DTYPES = {"f32": "f32", "bf16": "autocast"}
 Layout = collections.namedtuple("Layout", (
     "title", "ranks", "threads",
     "ways",                         # {name: rules}: plans of ours, of which the fastest counts
-    "one",                          # whether one rank of one thread takes part, to compare speed and losses with
     "script", "options"))           # of the peer
 
 WAYS = {"dp": "mesh dp = 2; shard optimizer by dp", "tp": "mesh tp = 2; {pad}split heads, ffn, vocab, seq by tp"}
 LAYOUTS = {
-    "1t": Layout("1 thread", 1, 1, {"": ""}, False, "peer_torch.py", ()),
-    "2t": Layout("2 threads", 1, 2, {"": ""}, False, "peer_torch.py", ()),
-    "ddp": Layout("2 ranks of 1 thread", 2, 1, WAYS, True, "peer_ranks.py", ("--wrap", "ddp")),
-    "fsdp": Layout("2 ranks of 1 thread", 2, 1, WAYS, False, "peer_ranks.py", ("--wrap", "fsdp")),
+    "1t": Layout("1 thread", 1, 1, {"": ""}, "peer_torch.py", ()),
+    "2t": Layout("2 threads", 1, 2, {"": ""}, "peer_torch.py", ()),
+    "ddp": Layout("2 ranks of 1 thread", 2, 1, WAYS, "peer_ranks.py", ("--wrap", "ddp")),
+    "fsdp": Layout("2 ranks of 1 thread", 2, 1, WAYS, "peer_ranks.py", ("--wrap", "fsdp")),
 }
 MODES = ("eager", "compile")        # of PyTorch
 
 NAMES = [(m, d, l) for d in DTYPES for m in MODELS for l in LAYOUTS]
 
 # How many times as fast as `against` a row must be (bar), or is hoped to be: the first line that matches counts. 'fastest': of
-# the peer's modes; 'one rank': each of our ways against one rank of ours.
+# the peer's modes; 'one rank': ours on one rank of one thread, against the fastest way or a certain one.
+ONE_RANK = {"one rank": None, "one rank, dp": "dp", "one rank, tp": "tp"}
 Wanted = collections.namedtuple("Wanted", "rows against bar goal")
 WANTED = (
     Wanted("*/[12]t", "eager", 1.0, 1.3),
@@ -64,7 +64,8 @@ WANTED = (
     Wanted("*/f32/[12]t", "compile", None, 1.1),
     Wanted("*/bf16/[12]t", "fastest", None, 1.2),
     Wanted("*/*dp", "fastest", None, 1.5),
-    Wanted("gpt2-64/f32/ddp", "one rank", 1.5, 1.7),
+    Wanted("gpt2-64/f32/ddp", "one rank, dp", 1.5, 1.7),
+    Wanted("gpt2-64/f32/ddp", "one rank, tp", 1.5, 1.7),
     Wanted("*/ddp", "one rank", None, 1.7),
 )
 
@@ -122,15 +123,15 @@ class Row:
 
     def __init__(self, model, dtype, layout):
         self.name, self.model, self.dtype, self.layout = "%s/%s/%s" % (model, dtype, layout), model, dtype, layout
-        self.ours, self.one, self.theirs = [], None, {}     # Programs; theirs by mode
+        self.ours, self.theirs = [], {}                     # Programs; theirs by mode
+        self.one = None                                     # several ranks: ours of row 1t, if that was measured
         self.cannot, self.summary = {}, None                # {mode: message}; of the faster mode
         self.others, self.rounds = 0.0, 0
 
     def record(self):
         """To be read back by read_rows()."""
-        return dict(row=self.name, ours=[p.record() for p in self.ours], one=self.one and self.one.record(),
-                    theirs={mode: p.record() for mode, p in self.theirs.items()}, cannot=self.cannot, summary=self.summary,
-                    others=round(self.others, 2), rounds=self.rounds)
+        return dict(row=self.name, ours=[p.record() for p in self.ours], theirs={mode: p.record() for mode, p in self.theirs.items()},
+                    cannot=self.cannot, summary=self.summary, others=round(self.others, 2), rounds=self.rounds)
 
     def fastest_of_ours(self):
         return min(self.ours, key=Program.median)
@@ -140,22 +141,21 @@ class Row:
 
     def against(self, what):
         """Times as fast; None where there is nothing to compare with."""
-        if what == "one rank":
-            return self.one and self.one.median() / self.fastest_of_ours().median()
+        if what in ONE_RANK:
+            way = {program.name: program for program in self.ours}.get(ONE_RANK[what], self.fastest_of_ours())
+            return self.one and self.one.median() / way.median()
         if what == "fastest":
             return min((self.against(mode) for mode in self.theirs), default=None)
         return self.theirs[what].median() / self.fastest_of_ours().median() if what in self.theirs else None
 
 
 def start(args, row):
-    """Fills row.ours, row.one and row.theirs with programs; a peer that cannot run is kept by its message."""
+    """Fills row.ours and row.theirs with programs; a peer that cannot run is kept by its message."""
     model, layout = MODELS[row.model], LAYOUTS[row.layout]
     options = PATIENCE if layout.ranks > 1 else ()
     for way, rules in layout.ways.items():
         plan = make_plan(args, row, way, rules, layout.ranks, layout.threads)
         row.ours.append(Prun(way, args.prun, plan, options))
-    if layout.one:
-        row.one = Prun("one rank", args.prun, make_plan(args, row, "", "", 1, 1))
     for mode in MODES:
         row.theirs[mode] = Torch(mode, layout.script, (
             "--model", model.shape, "--dtype", DTYPES[row.dtype], "--batch", str(model.batch), "--seq", str(model.seq),
@@ -169,17 +169,20 @@ def start(args, row):
 
 
 def measure(args, row):
+    begin = time.monotonic()
     start(args, row)
-    everybody = row.ours + ([row.one] if row.one else []) + list(row.theirs.values())
-    begin, busy, used = time.monotonic(), machine_busy(), 0.0
+    everybody = row.ours + list(row.theirs.values())
+    turns, busy, used = time.monotonic(), machine_busy(), 0.0
     for turn in range(args.rounds):
         for program in everybody[::1 if turn % 2 == 0 else -1]:
             used += program.steps(MODELS[row.model].steps)[1]
     row.rounds = args.rounds
-    row.others = max(0.0, (machine_busy() - busy - used) / (time.monotonic() - begin))
+    row.others = max(0.0, (machine_busy() - busy - used) / (time.monotonic() - turns))
     summaries = {mode: peer.finish() for mode, peer in row.theirs.items()}
     if summaries:
         row.summary = summaries[min(row.theirs, key=lambda mode: row.theirs[mode].median())]
+    print("measured %s in %.0f s, after %.0f s of planning, compiling and warming up" % (
+        row.name, time.monotonic() - turns, turns - begin), flush=True)
 
 
 def off_by(losses, expected):
@@ -203,6 +206,9 @@ def wanted_of(row):
 def judge(row, failed, missed, met):
     for what, w in wanted_of(row).items():
         ratio = row.against(what)
+        if ratio is None and what in ONE_RANK:
+            missed.append("%s: row 1t was not measured, which it is compared with" % row.name)
+            continue
         if ratio is None:
             failed.append("%s: nothing to compare with %s" % (row.name, what))
             continue
@@ -262,16 +268,15 @@ def step_table(rows):
 
 
 def ranks_table(rows):
-    """Each way of each row that had one rank beside it."""
+    """Each way of each row of ranks, against one rank."""
     if not rows:
         return
-    print("\n%-20s %-4s | %8s %6s | %8s | %s" % ("two ranks", "", "tokens/s", "MB", "one rank", "losses"))
+    print("\n%-20s %-3s | %8s %6s | %8s | %s" % ("two ranks", "way", "tokens/s", "MB", "one rank", "losses"))
     for row in rows:
-        print("%-20s %-4s | %s | %8s |" % (row.name, "one", figures(row, row.one), ""))
         for program in row.ours:
-            print("%-20s %-4s | %s | %7.2fx | %.0e" % (row.name, program.name, figures(row, program),
-                                                    row.one.median() / program.median(), off_by(program.losses, row.one.losses)))
-    print("one rank: speed over one rank's of one thread. losses: largest relative difference from its, over all steps of a start")
+            print("%-20s %-3s | %s | %7.2fx | %.0e" % (row.name, program.name, figures(row, program),
+                                                   row.one.median() / program.median(), off_by(program.losses, row.one.losses)))
+    print("one rank: speed over that of row 1t. losses: largest relative difference from its, over all steps of a start")
 
 
 def verdict(rows):
@@ -296,9 +301,12 @@ def read_rows(path):
             for fields in map(json.loads, f):
                 row = rows[fields["row"]] = Row(*fields["row"].split("/"))
                 row.ours = [recorded(p) for p in fields["ours"]]
-                row.one = fields["one"] and recorded(fields["one"])
                 row.theirs = {mode: recorded(p) for mode, p in fields["theirs"].items()}
                 row.cannot, row.summary, row.others, row.rounds = (fields[k] for k in ("cannot", "summary", "others", "rounds"))
+    for row in rows.values():
+        single = "/".join((row.model, row.dtype, "1t"))
+        if LAYOUTS[row.layout].ranks > 1 and single in rows:
+            row.one = rows[single].ours[0]
     return rows
 
 
@@ -314,14 +322,13 @@ def measure_rows(args, path):
     if not chosen:
         sys.exit("steps: no row matches '%s'; the first is %s, the last %s" % (args.rows, "/".join(NAMES[0]), "/".join(NAMES[-1])))
     for name in chosen:
-        row, begin = Row(*name), time.monotonic()
+        row = Row(*name)
         try:
             measure(args, row)
         except Failed as failure:
             sys.exit("steps: %s: %s" % (row.name, failure))
         known[row.name] = row
         write_rows(path, known)
-        print("measured %s in %.0f s" % (row.name, time.monotonic() - begin), flush=True)
 
 
 def table(path):
@@ -344,7 +351,7 @@ def main():
     p.add_argument("--prun", default="build/release/prun")
     p.add_argument("--dir", default="build/bench", help="for plans and results")
     p.add_argument("--rows", default="*", help="patterns of rows, such as 'gpt2-64/*/1t llama-256/f32/*'")
-    p.add_argument("--rounds", type=int, default=3, help="turns")
+    p.add_argument("--rounds", type=int, default=2, help="turns")
     args = p.parse_args()
     path = os.path.join(args.dir, "steps.jsonl")
     if args.what == "table":
