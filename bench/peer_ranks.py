@@ -26,7 +26,7 @@ def arguments():
     p.add_argument("--outside", action="store_true", help="compile what is wrapped, not what is inside")
     p.add_argument("--bucket", type=int, default=25, help="ddp: MB of gradients that are summed at a time")
     p.add_argument("--reshard", action="store_true", help="fsdp: drop a layer's weights after its forward, and gather them again")
-    p.add_argument("--mixed", choices=("policy", "autocast"), default="policy",
+    p.add_argument("--mixed", choices=("policy", "autocast"), default="autocast",
                    help="fsdp with --dtype autocast: bf16 by FSDP's own MixedPrecisionPolicy, which gathers bf16, or by autocast")
     p.add_argument("--member", metavar="RANK,FILE", help="for the ranks that rank 0 starts")
     args = peer_torch.complete(p.parse_args())
