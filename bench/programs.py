@@ -52,8 +52,8 @@ def recorded(fields):
 
 
 class Prun(Program):
-    """Starts anew for each turn; the first step of a start does not count."""
-    warmup = 1
+    """Starts anew for each turn; the first two steps of a start do not count: a rank still touches memory in the second."""
+    warmup = 2
 
     def __init__(self, name, prun, plan, options=()):
         super().__init__(name)
