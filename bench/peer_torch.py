@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""One training step of GPT-2 124M in PyTorch, timed: the peer of `prun` in `make bench`.
+"""One training step of a model of peer_models.py in PyTorch, timed: the peer of `prun` in `make bench`.
 
-    peer_torch.py --batch 4 --seq 64 --threads 1
+    peer_torch.py --model gpt2 --dtype f32 --batch 4 --seq 64 --threads 1
 
 Prints one JSON line per timed step, then one summary line. What it runs is what
-`prun` runs: forward, loss, backward, global-norm clip, AdamW, in f32 on random
-tokens. The defaults are the fastest settings found on a CPU (README.md says what
-was tried); the process restarts itself once, because allocator and OpenMP
-settings are read from the environment when the program is loaded.
+`prun` runs: forward, loss, backward, global-norm clip, AdamW, on random tokens. The
+defaults are the fastest settings found on a CPU (README.md says what was tried); the
+process restarts itself once, because allocator and OpenMP settings are read from the
+environment when the program is loaded.
 """
 import argparse
 import json
-import math
 import os
-import resource
 import statistics
 import sys
 import time
+
+import peer_models
 
 RESTARTED = "PEER_TORCH_ENVIRONMENT_SET"
 
@@ -34,25 +34,35 @@ CLEARED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_PRELOAD", "OMP_PROC_BIND
 
 def parser(description):
     p = argparse.ArgumentParser(description=description)
+    p.add_argument("--model", choices=sorted(peer_models.SHAPES), default="gpt2")
+    p.add_argument("--dtype", choices=("f32", "autocast", "medium", "bf16"), default="f32",
+                   help="autocast: bf16 products of f32 weights; medium: f32 but for products in oneDNN, "
+                        "set_float32_matmul_precision('medium'); bf16: weights, gradients and moments of bf16 too, another job")
     p.add_argument("--batch", type=int, default=4, help="sequences a step")
     p.add_argument("--seq", type=int, default=64, help="tokens a sequence")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--steps", type=int, default=5, help="timed steps")
     p.add_argument("--warmup", type=int, default=2, help="steps before the first timed one")
     p.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    p.add_argument("--compile", choices=("whole", "parts"),
+                   help="parts: each layer and the end by itself; layers are alike, so it compiles sooner. Default: parts for f32, whole else")
     p.add_argument("--attention", choices=("sdpa", "manual"), default="sdpa")
     p.add_argument("--head", choices=("plain", "padded", "chunked"), default="padded",
-                   help="padded: 50304 rows in the table, nanoGPT's way; chunked: linear_cross_entropy")
+                   help="padded: GPT-2's 50257 rows become 50304, nanoGPT's way; chunked: linear_cross_entropy")
     p.add_argument("--optimizer", choices=("fused", "foreach"), default="fused")
     p.add_argument("--allocator", choices=sorted(ALLOCATORS), default="huge")
     p.add_argument("--wait", choices=("passive", "active"), default="passive", help="what idle OpenMP threads do")
-    p.add_argument("--layers", type=int, default=12)
-    p.add_argument("--hidden", type=int, default=768)
-    p.add_argument("--heads", type=int, default=12)
-    p.add_argument("--vocab", type=int, default=50257)
+    p.add_argument("--gqa", choices=("native", "repeat"), default="native", help="fewer kv heads: by attention itself, or repeated")
     p.add_argument("--serve", action="store_true",
                    help="after warm-up, time one step for each line read from standard input (for interleaved runs)")
     return p
+
+
+def complete(args):
+    """Adds the sizes of the model, and what depends on other options."""
+    vars(args).update(peer_models.SHAPES[args.model])
+    args.compile = args.compile or ("parts" if args.dtype == "f32" else "whole")
+    return args
 
 
 def restart_with_settings(args):
@@ -66,57 +76,16 @@ def restart_with_settings(args):
     os.execve(sys.executable, [sys.executable] + sys.argv, env)
 
 
-def build(args):
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln1, self.ln2 = nn.LayerNorm(args.hidden), nn.LayerNorm(args.hidden)
-            self.qkv, self.out = nn.Linear(args.hidden, 3 * args.hidden), nn.Linear(args.hidden, args.hidden)
-            self.up, self.down = nn.Linear(args.hidden, 4 * args.hidden), nn.Linear(4 * args.hidden, args.hidden)
-
-        def forward(self, x):
-            batch, seq, hidden = x.shape
-            q, k, v = self.qkv(self.ln1(x)).split(hidden, dim=2)
-            q, k, v = (t.view(batch, seq, args.heads, hidden // args.heads).transpose(1, 2) for t in (q, k, v))
-            if args.attention == "sdpa":
-                a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            else:
-                later = torch.ones(seq, seq, dtype=torch.bool).triu(1)
-                score = (q @ k.transpose(2, 3)) / math.sqrt(hidden // args.heads)
-                a = score.masked_fill(later, float("-inf")).softmax(3) @ v
-            x = x + self.out(a.transpose(1, 2).reshape(batch, seq, hidden))
-            return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
-
-    class Gpt2(nn.Module):
-        def __init__(self):
-            super().__init__()
-            rows = -(-args.vocab // 128) * 128 if args.head == "padded" else args.vocab
-            self.wte, self.wpe = nn.Embedding(rows, args.hidden), nn.Embedding(1024, args.hidden)
-            self.h = nn.ModuleList(Block() for _ in range(args.layers))
-            self.ln_f = nn.LayerNorm(args.hidden)
-            for p in self.parameters():
-                if p.dim() >= 2:
-                    nn.init.normal_(p, std=0.02)
-
-        def forward(self, ids, labels):
-            x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
-            for block in self.h:
-                x = block(x)
-            x = self.ln_f(x).view(-1, args.hidden)
-            if args.head == "chunked":
-                return F.linear_cross_entropy(x, self.wte.weight, labels.reshape(-1))
-            return F.cross_entropy(F.linear(x, self.wte.weight), labels.reshape(-1))      # tied
-
-    return Gpt2()
-
-
 def compiled(args, model):
+    """What is called as the model; changed in place where its parts are compiled."""
     import torch
-    return torch.compile(model) if args.mode == "compile" else model
+    if args.mode == "eager":
+        return model
+    if args.compile == "whole":
+        return torch.compile(model)
+    for part in (*model.blocks, model.end):
+        part.compile()
+    return model
 
 
 def make_step(args, prepare=compiled):
@@ -124,18 +93,23 @@ def make_step(args, prepare=compiled):
     import torch
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
-    model = build(args)
+    model = peer_models.build(args)
+    if args.dtype == "bf16":
+        model.to(torch.bfloat16)
+    if args.dtype == "medium":
+        torch.set_float32_matmul_precision("medium")
+    forward = prepare(args, model)
     params = list(model.parameters())
     groups = [dict(params=[p for p in params if p.dim() >= 2], weight_decay=0.1),
               dict(params=[p for p in params if p.dim() < 2], weight_decay=0.0)]
     how = {"fused": True} if args.optimizer == "fused" else {"foreach": True}
     optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, **how)
-    forward = prepare(args, model)
 
     def step():
         tokens = torch.randint(0, args.vocab, (args.batch, args.seq + 1))
         optimizer.zero_grad(set_to_none=True)
-        loss = forward(tokens[:, :-1], tokens[:, 1:])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.dtype == "autocast"):
+            loss = forward(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=True)
         optimizer.step()
@@ -144,10 +118,9 @@ def make_step(args, prepare=compiled):
     return step, sum(p.numel() for p in params)
 
 
-def matmul_flops(args, parameters):
+def matmul_flops(args):
     """6 x matmul parameters (head included) x tokens, plus attention in full: 12 x layers x seq x hidden x tokens."""
-    weights = 12 * args.layers * args.hidden ** 2 + args.vocab * args.hidden
-    return (6 * weights + 12 * args.layers * args.seq * args.hidden) * args.batch * args.seq
+    return (6 * peer_models.linear_weights(args) + 12 * args.layers * args.seq * args.hidden) * args.batch * args.seq
 
 
 def timed(step):
@@ -166,12 +139,21 @@ def settings(args):
     shown = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
     libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()
                  if "Math Kernel Library" in line or "MKL-DNN" in line or "CPU capability" in line]
-    return dict(mode=args.mode, attention=args.attention, head=args.head, optimizer=args.optimizer, allocator=args.allocator,
+    return dict(model=args.model, dtype=args.dtype, mode=args.mode, compile=args.compile if args.mode == "compile" else None, attention=args.attention, head=args.head, optimizer=args.optimizer, allocator=args.allocator,
                 environment={k: os.environ[k] for k in shown if k in os.environ}, libraries=libraries)
 
 
-def report(args, parameters, one, **more):
-    """Warm up; time steps, each a call of `one` giving what timed() gives; print the lines."""
+def pss_mb(pids):
+    """MB of memory of the processes together; a page that n of them share counts as an n-th of it for each."""
+    total = 0
+    for pid in pids:
+        with open("/proc/%d/smaps_rollup" % pid) as f:
+            total += sum(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+    return round(total / 1024, 1)
+
+
+def report(args, parameters, one, followers=(), **more):
+    """Warm up; time steps, each a call of `one` giving what timed() gives; print the lines. `followers`: pids of the other ranks."""
     import torch
     for _ in range(args.warmup):
         one()
@@ -188,12 +170,12 @@ def report(args, parameters, one, **more):
     emit(peer="torch", version=torch.__version__, batch=args.batch, seq=args.seq, threads=args.threads,
          parameters=parameters, median_seconds=round(median, 6), best_seconds=round(min(seconds, default=median), 6),
          median_cpu_seconds=round(statistics.median(cpu_seconds), 6) if cpu_seconds else None,
-         tokens_per_s=round(args.batch * args.seq / median, 1), gflops=round(matmul_flops(args, parameters) / median / 1e9, 1),
-         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1), **settings(args), **more)
+         tokens_per_s=round(args.batch * args.seq / median, 1), gflops=round(matmul_flops(args) / median / 1e9, 1),
+         pss_mb=pss_mb((os.getpid(), *followers)), **settings(args), **more)
 
 
 def main():
-    args = parser(__doc__.split("\n")[0]).parse_args()
+    args = complete(parser(__doc__.split("\n")[0]).parse_args())
     restart_with_settings(args)
     step, parameters = make_step(args)
     report(args, parameters, lambda: timed(step))
