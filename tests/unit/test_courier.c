@@ -327,7 +327,7 @@ static void measure(void **unused)
     static const int delays[] = {0, 1000, 5000, 20000};
     for (size_t d = 0; d < sizeof delays / sizeof *delays; d++)
         for (int beside = 0; beside < 2; beside++) {
-            Subject s = open_subject("batch=16 seq=128 layers=4 hidden=192 heads=4 vocab=256 dtype=f32", "bucket = 1 MB", beside);
+            Subject s = open_subject("batch=16 seq=128 context=128 layers=4 hidden=192 heads=4 vocab=256 dtype=f32", "bucket = 1 MB", beside);
             s.run.delays = (Delays){0, delays[d]};
             s.run.tally = tally_sums(s.m.a, s.run.program[0]);
             run_all(&s.run);
