@@ -179,11 +179,15 @@ build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_tsan) $(LINK_tsan) -o $@ $^ -lcmocka -lpthread
 
-# The layout matrix in other builds too: fast, and as threads that the sanitizer watches.
-MATRIX = $(patsubst %,build/%/tests/unit/test_layout_matrix,release tsan)
-$(MATRIX): build/%/tests/unit/test_layout_matrix: build/%/obj/tests/unit/test_layout_matrix.o build/%/libexecutor.a build/%/libcompiler.a
-	@mkdir -p $(@D)
-	$(call say,link,$@)$(CC_$*) $(LINK_$*) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+# Ranks that train, in other builds too: fast, and as threads that the sanitizer watches.
+RANK_TESTS = test_layout_matrix test_courier
+RANK_PROGRAMS = $(foreach v,release tsan,$(addprefix build/$(v)/tests/unit/,$(RANK_TESTS)))
+define rank_test_rule
+build/release/tests/unit/$(1) build/tsan/tests/unit/$(1): build/%/tests/unit/$(1): build/%/obj/tests/unit/$(1).o build/%/libexecutor.a build/%/libcompiler.a
+	@mkdir -p $$(@D)
+	$$(call say,link,$$@)$$(CC_$$*) $$(LINK_$$*) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $$(LIBS)
+endef
+$(foreach t,$(RANK_TESTS),$(eval $(call rank_test_rule,$(t))))
 
 # The emulator of CUDA for tests, and its own tests: C++, with NVIDIA's headers, without a GPU.  The sanitizer is told
 # by the emulator what streams and ranks do, so only the programs are built for it.
@@ -242,7 +246,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 bench-tools: $(BENCHES)
 .PHONY: emu
 emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS))
-test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(MATRIX) $(PRELOADS) emu
+test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(RANK_PROGRAMS) $(PRELOADS) emu
 
 -include $(shell find build -type f -name '*.d' 2>/dev/null)
 

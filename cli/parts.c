@@ -8,13 +8,19 @@
 enum { PART_AXES = COST_CLASSES, PART_WAITING = PART_AXES + MESH_AXES, PART_REST, PARTS };
 _Static_assert((int)PARTS <= (int)TALLY_PARTS, "a tally has room for all parts");
 
+static void name_axis(Arena *a, TallyParts *t, MeshAxis x)
+{
+    t->name[PART_AXES + x] = arena_printf(a, "exposed communication over %s", mesh_axis_name(x));
+    t->beside[PART_AXES + x] = arena_printf(a, "hidden communication over %s", mesh_axis_name(x));
+}
+
 static void name_parts(Arena *a, TallyParts *t)
 {
     t->n = PARTS;
     for (int c = 0; c < COST_CLASSES; c++)
         t->name[c] = cost_class_text((CostClass)c);
     for (int x = 0; x < MESH_AXES; x++)
-        t->name[PART_AXES + x] = arena_printf(a, "communication over %s", mesh_axis_name((MeshAxis)x));
+        name_axis(a, t, (MeshAxis)x);
     t->name[PART_WAITING] = "waiting";
     t->name[PART_REST] = "data and bookkeeping";
     t->waiting = PART_WAITING;
@@ -40,8 +46,10 @@ static void predict(TallyParts *t, const StageTimes *s, int64_t step)
         alone += s->by_class[c];
     for (int c = 0; c < COST_CLASSES; c++)
         t->ns[c] = s->by_class[c] + (alone > 0 ? (int64_t)((double)s->slowed * (double)s->by_class[c] / (double)alone) : 0);
-    for (int x = 0; x < MESH_AXES; x++)
+    for (int x = 0; x < MESH_AXES; x++) {
         t->ns[PART_AXES + x] = s->exposed[x];
+        t->beside_ns[PART_AXES + x] = s->hidden[x];
+    }
     t->ns[PART_WAITING] = s->bubble;
     t->ns[PART_REST] = s->extra;
     t->step_ns = step;

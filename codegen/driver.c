@@ -118,6 +118,7 @@ static Program *program_on(Arena *a, const Codegen *cg, const Device *d, uint32_
     p->reserve = d->reserve;
     p->memory = d->memory;
     p->threads = d->threads;
+    p->comm_threads = d->comm_threads;
     p->peak = d->peak[p->precision.compute];
     return p;
 }

@@ -159,27 +159,61 @@ static bool computes(const Lane *l)
     return l->queue[0].running && l->queue[0].node->kind == NODE_RUN;
 }
 
-/* With n ranks computing on k processors each runs at k / n, and at no more of the memory. */
-static double share_rate(const Events *e, const Lane *l)
+/* What a lane's courier does that takes a processor's time. */
+static bool communicates(const Lane *l)
 {
-    const Domain *d = &e->domain[l->domain];
+    const Queue *q = &l->queue[QUEUE_COURIER];
+    return l->courier && q->running;
+}
+
+/* With n threads at work on k processors each runs at k / n, and at no more of the memory; or, so would they be if
+ * nobody computed. */
+static Share shares(const Events *e, const Domain *d, bool couriers_alone)
+{
     double threads = 0, bytes = 0;
-    for (uint32_t i = 0; i < e->nlane; i++)
-        if (computes(&e->lane[i])) {
+    for (uint32_t i = 0; i < e->nlane; i++) {
+        if (!couriers_alone && computes(&e->lane[i])) {
             threads += d->threads[i];
             bytes += d->bytes[i];
         }
-    double processor = d->cores > 0 && threads > d->cores ? d->cores / threads : 1;
+        if (communicates(&e->lane[i])) {
+            threads += d->comm_threads[i];
+            bytes += d->comm_bytes[i];
+        }
+    }
+    Share s = {.processor = d->cores > 0 && threads > d->cores ? d->cores / threads : 1};
     double memory = d->bandwidth > 0 && bytes > d->bandwidth ? d->bandwidth / bytes : 1;
-    Node *n = l->queue[0].node;
-    memory = memory < processor ? memory : processor;
-    return n->ns > 0 ? (double)n->ns / (double)shared_ns(e, l, n, processor, memory) : 1;
+    s.memory = memory < s.processor ? memory : s.processor;
+    return s;
 }
 
-/* Collectives beside compute slow each other down. */
+static double share_rate(const Events *e, const Lane *l)
+{
+    Share s = shares(e, &e->domain[l->domain], false);
+    Node *n = l->queue[0].node;
+    return n->ns > 0 ? (double)n->ns / (double)shared_ns(e, l, n, s.processor, s.memory) : 1;
+}
+
+/* A courier copies and adds, as fast as its share of either.  What couriers lose to each other is in the figures of links,
+ * which are measured where all ranks communicate at once. */
+static void set_shared_rates(const Events *e, Lane *l)
+{
+    const Domain *d = &e->domain[l->domain];
+    if (communicates(l))
+        set_rate(e, &l->queue[QUEUE_COURIER], shares(e, d, false).memory / shares(e, d, true).memory);
+    if (computes(l))
+        set_rate(e, &l->queue[0], share_rate(e, l));
+}
+
+/* Collectives beside compute slow each other down: by the profile's figures, or, where a courier
+ * shares processors and memory, by that. */
 static void set_rates(const Events *e, Lane *l)
 {
     bool beside = false, busy = computes(l);
+    if (l->courier && l->domain != NOTHING) {
+        set_shared_rates(e, l);
+        return;
+    }
     for (uint32_t q = 1; q < STREAMS; q++)
         if (l->queue[q].running && l->queue[q].node->kind == NODE_COLLECTIVE) {
             beside = true;
@@ -190,13 +224,13 @@ static void set_rates(const Events *e, Lane *l)
 }
 
 /* After a lane started or ended a node: the rates of what it runs, and of the runs that share with it.
- * Messages and meetings leave them as they are. */
+ * Messages and meetings leave them as they are, but for those of a courier. */
 static void change_rates(const Events *e, Lane *l, const Node *n)
 {
-    if (n->kind != NODE_RUN && n->kind != NODE_COLLECTIVE)
+    if (n->kind != NODE_RUN && n->kind != NODE_COLLECTIVE && !l->courier)
         return;
     set_rates(e, l);
-    for (uint32_t i = 0; i < e->nlane && n->queue == 0 && l->domain != NOTHING; i++)
+    for (uint32_t i = 0; i < e->nlane && (n->queue == 0 || l->courier) && l->domain != NOTHING; i++)
         if (&e->lane[i] != l && e->lane[i].domain != NOTHING) {
             set_rates(e, &e->lane[i]);
             set_next(e, &e->lane[i]);
@@ -217,10 +251,12 @@ static void account(const Events *e, Lane *l)
         if (!l->queue[q].running)
             continue;
         const Node *n = l->queue[q].node;
-        if (n->kind == NODE_RUN)
+        if (n->kind == NODE_RUN) {
             l->spent.ns[l->cost[n->first].cls] += ns;
-        else
+        } else {
             l->spent.ns[SPENT_EXPOSED + n->axis] += ns;
+            l->spent.hidden[n->axis] -= ns;          /* all that the node takes is added when it ends */
+        }
         return;
     }
     l->bubble += ns;
@@ -233,6 +269,8 @@ static void account_run(const Events *e, Lane *l)
     const Node *n = l->queue[0].node;
     for (int i = 0; i < SPENT_PARTS; i++)
         l->spent.ns[i] += n->spent.ns[i];
+    for (int x = 0; x < MESH_AXES; x++)
+        l->spent.hidden[x] += n->spent.hidden[x];
     l->spent.ns[SPENT_SLOWED] += e->now - l->queue[0].start - n->ns;
 }
 
@@ -264,6 +302,8 @@ static void end(Events *e, Lane *l, uint32_t q)
     account(e, l);
     if (q == 0 && n->kind == NODE_RUN)
         account_run(e, l);
+    if (n->kind != NODE_RUN)
+        l->spent.hidden[n->axis] += e->now - at->start;
     l->done[at->index] = e->now;
     l->time[at->call].end = e->now > l->time[at->call].end ? e->now : l->time[at->call].end;
     at->running = false;

@@ -3,7 +3,8 @@
 /* Private to the simulator: what it executes, and the execution.
  *
  * A *lane* is a stage's first rank.  It has a queue per stream that may run by itself; what may not is
- * on queue 0, that of compute.  A call executes a *recipe*, the procedure as *nodes*:
+ * on queue 0, that of compute.  A cpu device with a thread that communicates has one more queue, for all streams of
+ * communication but sends.  A call executes a *recipe*, the procedure as *nodes*:
  * runs of computing instructions, collectives, messages.  Nodes of one queue follow each
  * other in the order of the calls; waits order the rest. */
 #include "codegen/simulate.h"
@@ -18,7 +19,10 @@ typedef enum NodeKind {
 /* A time taken apart: instructions alone by CostClass, communication that nothing is
  * computed beside by MeshAxis, and what overlap and sharing add. */
 enum { SPENT_EXPOSED = COST_CLASSES, SPENT_SLOWED = SPENT_EXPOSED + MESH_AXES, SPENT_PARTS };
-typedef struct Spent { int64_t ns[SPENT_PARTS]; } Spent;
+typedef struct Spent {
+    int64_t ns[SPENT_PARTS];
+    int64_t hidden[MESH_AXES];        /* communication beside computing or beside other; not of that time */
+} Spent;
 
 /* How long a run takes with a share of processor and memory, once it was asked for. */
 typedef struct Share { double processor, memory; int64_t ns; } Share;
@@ -72,7 +76,11 @@ typedef struct Lane {
     int64_t        bubble;
     CallTime      *time;
     uint32_t       domain;            /* which it shares processors with; NOTHING: none */
+    bool           courier;           /* all that it communicates is on QUEUE_COURIER */
 } Lane;
+
+/* The queue of a thread that only communicates. */
+enum { QUEUE_COURIER = STREAM_gradient };
 
 /* Messages from one stage to another, in order. */
 typedef struct Channel { uint32_t from, to; bool posts; uint32_t sent, received; } Channel;
@@ -83,7 +91,8 @@ typedef struct Meeting { const RankGroup *group; uint32_t *lane, nlane; uint32_t
 /* Devices that share processors and memory. */
 typedef struct Domain {
     double  cores, bandwidth;         /* 0: each device has its own */
-    double *threads, *bytes;          /* per lane: what its ranks here ask for while they compute */
+    double *threads, *bytes;          /* per lane: what its ranks here ask for while they compute, */
+    double *comm_threads, *comm_bytes;               /* and what their couriers do while they communicate */
 } Domain;
 
 typedef struct Events {
@@ -111,7 +120,7 @@ typedef struct Making {
     const Cost    *cost;              /* per instruction */
     const Plan    *plan;
     const Profile *profile;
-    bool           streams;           /* the device runs streams at the same time */
+    const Device  *device;
     uint32_t      *proc_of, *queue;   /* per instruction */
     NodeKind      *kind;              /* per instruction */
     MeshAxis      *axis;              /* per group of ranks: the outermost on which they differ */
@@ -121,7 +130,7 @@ typedef struct Making {
     uint32_t       lane;
 } Making;
 
-Making  making_new(Arena *, const Program *, const Cost *, const Plan *, const Profile *, bool streams, Events *, uint32_t lane);
+Making  making_new(Arena *, const Program *, const Cost *, const Plan *, const Profile *, const Device *, Events *, uint32_t lane);
 /* Every instruction that a call runs; `call` tells the last micro-batch's from the others. */
 Recipe *recipe_full(Making *, const Call *);
 /* The same in few nodes: what is computed and converted between two messages is one, as

@@ -11,13 +11,16 @@ enum { NOTHING = UINT32_MAX };
 
 /* ---- instructions ---- */
 
+/* A courier does not send: that only leaves word, and is done by who computes. */
 static uint32_t queue_of(const Making *m, const Instr *in)
 {
     static const OverlapKind kind[STREAMS] = {[STREAM_collective] = OVERLAP_collective, [STREAM_gradient] = OVERLAP_gradient,
                                               [STREAM_send] = OVERLAP_send, [STREAM_recv] = OVERLAP_recv};
     bool scatters = in->stream == STREAM_gradient && in->op == OP_reduce_scatter;
-    bool own = in->stream != STREAM_compute && m->streams && m->profile->overlap[scatters ? OVERLAP_scatter : kind[in->stream]];
-    return own ? in->stream : 0;
+    bool own = in->stream != STREAM_compute && device_overlaps(m->device) && m->profile->overlap[scatters ? OVERLAP_scatter : kind[in->stream]];
+    if (!own || (m->device->backend == BACKEND_CPU && in->stream == STREAM_send))
+        return 0;
+    return m->device->backend == BACKEND_CPU ? (uint32_t)QUEUE_COURIER : in->stream;
 }
 
 static bool is_message(const Instr *in)
@@ -93,9 +96,9 @@ static uint32_t meeting_of(Making *m, const Instr *in)
 
 /* ---- the full recipe ---- */
 
-Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan, const Profile *profile, bool streams, Events *e, uint32_t lane)
+Making making_new(Arena *a, const Program *p, const Cost *cost, const Plan *plan, const Profile *profile, const Device *device, Events *e, uint32_t lane)
 {
-    Making m = {.arena = a, .p = p, .cost = cost, .plan = plan, .profile = profile, .streams = streams, .events = e, .lane = lane};
+    Making m = {.arena = a, .p = p, .cost = cost, .plan = plan, .profile = profile, .device = device, .events = e, .lane = lane};
     m.proc_of = NEWN(a, uint32_t, p->ninstr + 1);
     m.recorded = NEWN(a, bool, p->ninstr + 1);
     m.sent = program_sent_before(p, a);
@@ -298,6 +301,8 @@ static Spent part_of(const Spent *all, int64_t from, int64_t to, int64_t whole)
         largest = s.ns[i] > *largest ? &s.ns[i] : largest;
     }
     *largest += left;
+    for (int x = 0; x < MESH_AXES; x++)
+        s.hidden[x] = (int64_t)((double)all->hidden[x] * ((double)(to - from) / (double)whole));
     return s;
 }
 

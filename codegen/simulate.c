@@ -144,11 +144,17 @@ static void add_domain(Sim *s, uint32_t stage, uint32_t level)
     Domain d = {.cores = s->cl->level[level].cores, .bandwidth = s->cl->level[level].bandwidth};
     d.threads = NEWN(s->arena, double, s->stages);
     d.bytes = NEWN(s->arena, double, s->stages);
+    d.comm_threads = NEWN(s->arena, double, s->stages);
+    d.comm_bytes = NEWN(s->arena, double, s->stages);
     for (uint32_t r = 0; r < s->plan->ndevices; r++) {
         if (links_unit(&s->cost->links, level, s->plan->devices[r]) != unit)
             continue;
-        d.threads[r / s->ranks] += device_of(s, r)->threads > 0 ? device_of(s, r)->threads : 1;
-        d.bytes[r / s->ranks] += device_of(s, r)->bandwidth;
+        const Device *of = device_of(s, r);
+        double threads = of->threads > 0 ? of->threads : 1;
+        d.threads[r / s->ranks] += threads;
+        d.bytes[r / s->ranks] += of->bandwidth;
+        d.comm_threads[r / s->ranks] += of->comm_threads;
+        d.comm_bytes[r / s->ranks] += of->comm_threads * of->bandwidth / threads;
     }
     e->lane[stage].domain = e->ndomain;
     PUSH(s->arena, e->domain, e->ndomain, d);
@@ -210,10 +216,10 @@ static void make_lane(Sim *s, uint32_t stage)
     const Program *p = s->rank[stage * s->ranks];
     const Device *d = device_of(s, p->rank);
     uint32_t level = sharing_level(s, s->plan->devices[p->rank]);
-    *l = (Lane){.p = p, .cost = stage_costs(s, stage), .domain = NOTHING};
+    *l = (Lane){.p = p, .cost = stage_costs(s, stage), .domain = NOTHING, .courier = d->comm_threads > 0};
     if (level < s->cl->nlevel)
         add_domain(s, stage, level);
-    Making m = making_new(s->arena, p, l->cost, s->plan, s->profile, d->backend == BACKEND_CUDA, &s->events, stage);
+    Making m = making_new(s->arena, p, l->cost, s->plan, s->profile, d, &s->events, stage);
     l->proc_of = m.proc_of;
     make_recipes(s, &m, l);
     find_latest(s, l);
@@ -248,9 +254,9 @@ int64_t *simulate_instructions(Arena *a, const Cluster *cl, const Plan *plan, co
     int64_t *at = NEWN(a, int64_t, p->ninstr + 1);
     memset(at, 0xFF, p->ninstr * sizeof *at);
     Events events = {.arena = a};
-    bool streams = cl->device[cl->kind[plan->devices[p->rank]]].backend == BACKEND_CUDA;
+    const Device *d = &cl->device[cl->kind[plan->devices[p->rank]]];
     Lane l = {.p = p, .cost = st->cost};
-    Making m = making_new(a, p, st->cost, plan, profile, streams, &events, 0);
+    Making m = making_new(a, p, st->cost, plan, profile, d, &events, 0);
     for (uint32_t c = 0; c < p->ncall; c++)
         if (c == 0 || at[p->proc[p->call[c].proc].first] < 0 || is_last(p, &p->call[c]))
             time_instructions(&m, &l, &p->call[c], at);
@@ -262,6 +268,7 @@ static void stage_times(const Lane *l, int64_t extra, StageTimes *out)
     *out = (StageTimes){.slowed = l->spent.ns[SPENT_SLOWED], .bubble = l->bubble, .extra = extra, .call = l->time, .cost = l->cost};
     memcpy(out->by_class, l->spent.ns, sizeof out->by_class);
     memcpy(out->exposed, &l->spent.ns[SPENT_EXPOSED], sizeof out->exposed);
+    memcpy(out->hidden, l->spent.hidden, sizeof out->hidden);
     for (uint32_t c = 0; c < l->p->ncall; c++) {
         if (l->time[c].start < 0)                    /* an empty procedure */
             l->time[c].start = l->time[c].end = c > 0 ? l->time[c - 1].end : 0;

@@ -14,6 +14,7 @@ typedef struct StageTimes {
     int64_t   by_class[COST_CLASSES]; /* ns of its instructions, alone */
     int64_t   slowed;                 /* what they take more because of what runs beside them, here or on other ranks */
     int64_t   exposed[MESH_AXES];     /* communication that nothing is computed beside, by the outermost mesh axis it crosses */
+    int64_t   hidden[MESH_AXES];      /* communication beside computing or beside what is exposed; no part of the sum */
     int64_t   bubble;                 /* waiting for other stages */
     int64_t   extra;                  /* Profile.step, and its stalls */
     int64_t   update;                 /* of these parts: while the update was called, but for waiting for other stages */

@@ -103,24 +103,26 @@ static void need(Machine *m, const Node *item, const Key *k)
 }
 
 /* What only one of the two backends has. */
-static void check_backend(Machine *m, const Device *d, const Key *threads, const Key *sms, const Key *tile)
+static void check_backend(Machine *m, const Device *d, const Key *threads, const Key *comm_threads, const Key *sms, const Key *tile)
 {
     if (d->backend == BACKEND_CUDA && threads->at)
         fail(m->e, threads->at->at, "device '%s' computes with CUDA: only a cpu device has 'threads'", d->name);
+    if (d->backend == BACKEND_CUDA && comm_threads->at)
+        fail(m->e, comm_threads->at->at, "device '%s' computes with CUDA: only a cpu device has 'comm_threads'; streams of a GPU overlap as the profile says", d->name);
     if (d->backend == BACKEND_CPU && sms->at)
         fail(m->e, sms->at->at, "device '%s' is a cpu: only a cuda device has 'sms'", d->name);
     else if (tile->at && !sms->at)
         fail(m->e, tile->at->at, "device '%s' has a 'tile', but no 'sms' to count tiles by", d->name);
 }
 
-enum { DEVICE_KEYS = 13, PEAK_KEYS = DTYPES };
+enum { DEVICE_KEYS = 14, PEAK_KEYS = DTYPES };
 
 static Device read_device(Machine *m, const Node *item)
 {
     static const char *const backends[] = {"cpu", "cuda", NULL};
     Device d = {.name = item->kid[0]->text, .doc = node_absent(item->kid[1]) ? NULL : item->kid[1]->text, .at = item->kid[0]->at};
     int backend = BACKEND_CPU;
-    int64_t threads = 0;
+    int64_t threads = 0, comm_threads = 0;
     double memory = 0, reserve = 0, unused = 0;
     Key key[DEVICE_KEYS + PEAK_KEYS + 1] = {
         {.name = "backend", .type = KEY_WORD, .out = &backend, .words = backends},
@@ -136,6 +138,7 @@ static Device read_device(Machine *m, const Node *item)
         {.name = "depth", .type = KEY_REAL, .out = &d.depth, .lo = 0, .hi = 1 << 20},
         {.name = "unaligned", .type = KEY_REAL, .out = &d.unaligned, .lo = 0.01, .hi = 1},
         {.name = "depth.attention", .type = KEY_REAL, .out = &d.attention_depth, .lo = 0, .hi = 1 << 20},
+        {.name = "comm_threads", .type = KEY_WHOLE, .out = &comm_threads, .lo = 0, .hi = MOST_COMM_THREADS},
     };
     for (int t = 0; t < PEAK_KEYS; t++)
         key[DEVICE_KEYS + t] = (Key){.name = arena_printf(m->e->arena, "peak.%s", dtype_name((DType)t)), .type = KEY_QUANTITY,
@@ -151,7 +154,8 @@ static Device read_device(Machine *m, const Node *item)
     d.memory = (int64_t)memory;
     d.reserve = (int64_t)reserve;
     d.threads = d.backend == BACKEND_CPU && !threads ? 1 : (int)threads;
-    check_backend(m, &d, &key[5], &key[8], &key[9]);
+    d.comm_threads = (int)comm_threads;
+    check_backend(m, &d, &key[5], &key[13], &key[8], &key[9]);
     if (d.memory > 0 && d.reserve >= d.memory && key[3].at)
         fail(m->e, key[3].at->at, "the reserve leaves nothing: %s of %s", text_bytes(m->e->arena, d.reserve),
              text_bytes(m->e->arena, d.memory));

@@ -7,6 +7,11 @@
 #include "ir/check.h"
 #include "ir/quantity.h"
 
+bool device_overlaps(const Device *d)
+{
+    return d->backend == BACKEND_CUDA || d->comm_threads > 0;
+}
+
 /* ---- printing, in the layout of `pplan fmt` ---- */
 
 static int wider(int width, const char *key)
@@ -20,6 +25,7 @@ static int key_width(const Device *d)
 {
     int w = wider((int)strlen("bandwidth"), d->efficiency.npoint ? "efficiency" : "");
     w = wider(w, d->memory_efficiency.npoint ? "efficiency.memory" : "");
+    w = wider(w, d->comm_threads > 0 ? "comm_threads" : "");
     w = wider(w, d->attention_depth > 0 ? "depth.attention" : "");
     for (uint32_t i = 0; i < d->nof_op; i++) {
         int n = (int)(strlen("efficiency.") + strlen(op_info[d->of_op[i].op].name));
@@ -106,6 +112,10 @@ static void print_device(FILE *f, const Device *d)
     if (d->threads > 0) {
         put_key(f, w, "threads");
         fprintf(f, "%d\n", d->threads);
+    }
+    if (d->comm_threads > 0) {
+        put_key(f, w, "comm_threads");
+        fprintf(f, "%d\n", d->comm_threads);
     }
     put_quantity_key(f, w, "memory", (double)d->memory, QUANTITY_BYTES);
     if (d->reserve > 0)
@@ -232,6 +242,8 @@ static void check_device(Checker *k, const Device *d)
         broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
     if (cpu != (d->threads > 0))
         broken(k, "device '%s' has %d threads", d->name, d->threads);
+    if (d->comm_threads < 0 || d->comm_threads > (cpu ? MOST_COMM_THREADS : 0))
+        broken(k, "device '%s' has %d threads that communicate", d->name, d->comm_threads);
     if (d->sms < 0 || (cpu && d->sms) || !(d->tile >= 0 && d->tile <= 1) || (d->tile > 0 && !d->sms) || !(d->depth >= 0) ||
         !(d->attention_depth >= 0) || !(d->unaligned >= 0 && d->unaligned <= 1))
         broken(k, "device '%s' has %lld multiprocessors, a tile of %g, depths of %g and %g, and %g where unaligned", d->name, (long long)d->sms, d->tile, d->depth,

@@ -21,6 +21,8 @@ typedef struct Curve { CurvePoint *point; uint32_t npoint; } Curve;
 
 typedef struct OpCurve { OpKind op; Curve curve; } OpCurve;
 
+enum { MOST_COMM_THREADS = 1 };       /* all that a rank communicates follows one order, the program's */
+
 typedef struct Device {
     const char *name, *doc;
     Backend backend;
@@ -36,7 +38,8 @@ typedef struct Device {
     double  unaligned;                /* speed of a matmul whose rows do not begin at multiples of 16 bytes, of what it is else; 0: as fast */
     double  attention_depth;          /* key positions at which attention does */
     double  launch;                   /* seconds to start one kernel */
-    int     threads;                  /* cpu: threads per rank; 0 for cuda */
+    int     threads;                  /* cpu: threads per rank that compute; 0 for cuda */
+    int     comm_threads;             /* cpu: further ones, which only communicate, beside computing: 0 or MOST_COMM_THREADS; 0 for cuda */
     Span    at;
 } Device;
 
@@ -69,6 +72,8 @@ typedef struct Cluster {
     Span        at;
 } Cluster;
 
+/* Whether a device communicates while it computes. */
+bool device_overlaps(const Device *);
 /* The curve of an op, or the one that stands for its kind; it may have no points. */
 const Curve *device_curve(const Device *, OpKind);
 

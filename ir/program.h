@@ -217,7 +217,7 @@ typedef struct Program {
     bool        full_only;            /* samples of a micro-batch are mixed: it must have all of its rows */
     int64_t     map_bytes[2];         /* by MapPart */
     int64_t     reserve, memory;      /* bytes of the device outside and in all */
-    int         threads;
+    int         threads, comm_threads;               /* that compute; further ones that only communicate */
     double      model_flops, model_flops_causal;     /* of a step, all ranks */
     double      peak;                 /* FLOP/s of the device in the compute dtype: the base of MFU */
     int64_t     tokens;               /* of a step, for reports: graph_tokens() */

@@ -91,6 +91,8 @@ static void print_head(FILE *f, const Program *p)
     put_int(f, "reserve", p->reserve);
     put_int(f, "memory", p->memory);
     put_int(f, "threads", p->threads);
+    if (p->comm_threads > 0)
+        put_int(f, "comm_threads", p->comm_threads);
     record_put_real(f, "peak", p->peak);
     fputc('\n', f);
     record_put_precision(f, &p->precision);
@@ -283,6 +285,7 @@ static void read_device(Records *r, Program *p)
     p->reserve = record_int(r, "reserve", 0, MAX_MAP);
     p->memory = record_int(r, "memory", 0, MAX_MAP);
     p->threads = (int)record_int(r, "threads", 0, MAX_THREADS);
+    p->comm_threads = record_has(r, "comm_threads") ? (int)record_int(r, "comm_threads", 0, MOST_COMM_THREADS) : 0;
     p->peak = record_real(r, "peak");
 }
 

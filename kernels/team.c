@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/pause.h"
+
 enum { SPINS = 2000 };                /* pauses before sleeping, when there are cores enough */
 
 typedef struct Worker { Team *team; int index; pthread_t thread; } Worker;
@@ -31,13 +33,6 @@ struct Team {
     atomic_int  sleepers;             /* threads in futex_wait, or about to be */
     Worker     *worker;               /* n - 1: worker 1 and up */
 };
-
-static void pause_once(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 /* Wait until *word is not `old`. */
 static void wait_change(Team *t, atomic_int *word, int old)

@@ -273,7 +273,7 @@ double staging_bound(UnitTable *t, const Config *c)
     if (!least_of_stages(t, c, &w, &d))
         return DBL_MAX;
     double m = (double)c->micro, pp = (double)c->mesh->size[AXIS_pp], weights = 0, all = w.forward + w.backward;
-    bool beside = d->backend == BACKEND_CUDA;
+    bool beside = device_overlaps(d);
     for (uint32_t i = 0; i < t->pieces.n; i++)
         weights += t->weights[i];
     weights /= (double)(c->mesh->size[AXIS_tp] * c->mesh->size[AXIS_cp]);
@@ -309,7 +309,7 @@ static void read_rates(Staging *g)
     const Option *o = option_at(g, 0);
     double params = o->all.params / g->stages, bytes = o->piece[g->t->pieces.n > 1].entry;
     g->state_bytes = bytes_of_states(g->t, g->config);
-    g->overlaps = device_of(g, 0)->backend == BACKEND_CUDA;
+    g->overlaps = device_overlaps(device_of(g, 0));
     if (params > 0) {
         g->sum_ns = sum_ns(g->t, g->config, params) / params;
         g->end_ns = (update_ns(g->t, device_of(g, 0), params, copies(g->t, g->config)) + gather_ns(g->t, g->config, params)) / params;

@@ -76,7 +76,7 @@ static bool begin_asking(Asking *as, UnitTable *t, Unit *u, const Mesh *m, uint3
     const Cluster *cl = t->q->cluster;
     *as = (Asking){.t = t, .u = u, .arena = arena_new("unit"), .tp_open = m->d->tp_open};
     as->plan = local_plan(as->arena, &u->key, m, stage);
-    as->overlaps = cl->device[u->key.kind].backend == BACKEND_CUDA;
+    as->overlaps = device_overlaps(&cl->device[u->key.kind]);
     if (pricer_open(as->arena, t->said, t->prices, &as->plan, cl, t->q->profile, true, &as->pricer) != OK) {
         arena_free(as->arena);
         return false;

@@ -39,7 +39,7 @@ static bool same_lies(const UnitTable *t, const Unit *x, const Unit *y)
 /* Without communication it does not matter where ranks lie. */
 bool units_take_least(const UnitTable *t, Unit *u)
 {
-    bool beside = t->q->cluster->device[u->key.kind].backend == BACKEND_CUDA;
+    bool beside = device_overlaps(&t->q->cluster->device[u->key.kind]);
     for (uint32_t i = 0; i < t->nunit; i++) {
         const Unit *x = t->unit[i];
         if (x == u || !x->legal || !same_work(x, u) || (!beside && !same_lies(t, x, u)))

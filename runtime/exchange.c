@@ -1,5 +1,5 @@
 /* Exchange: instructions of communication, and what ranks agree on beside them. */
-#include "runtime/ranks.h"
+#include "runtime/courier.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,6 +10,12 @@
 /* ---- instructions ---- */
 
 typedef Status (*Exchange)(const Rank *, const KCall *);
+
+/* The end at which an instruction communicates: who sends and flushes is the rank's own thread. */
+static Endpoint *end_of(const Rank *r, const Instr *in)
+{
+    return r->second && side_of(in) == SIDE_COMM ? r->second : r->end;
+}
 
 static CommGroup *group_of(const Rank *r, const KCall *c)
 {
@@ -54,7 +60,7 @@ static Status send(const Rank *r, const KCall *c)
 
 static Status recv(const Rank *r, const KCall *c)
 {
-    return r->end->comm->recv(r->end, (int)r->program->group[c->in->group].rank[0], c->out[0], tensor_bytes(c->outt[0]));
+    return r->end->comm->recv(end_of(r, c->in), (int)r->program->group[c->in->group].rank[0], c->out[0], tensor_bytes(c->outt[0]));
 }
 
 static const Exchange table[OP_KINDS] = {
@@ -65,7 +71,12 @@ static const Exchange table[OP_KINDS] = {
 Status exchange(const Rank *r, const KCall *c)
 {
     assert(r->end && table[c->in->op] && "a rank that communicates has joined a world");
-    return table[c->in->op](r, c);
+    if (end_of(r, c->in) == r->end)
+        return table[c->in->op](r, c);
+    endpoint_beside(r->second, c->in - r->program->instr);
+    TRY(table[c->in->op](r, c));
+    endpoint_beside(r->second, -1);
+    return OK;
 }
 
 Status exchange_settle(const Rank *r, uint32_t proc)
@@ -94,7 +105,7 @@ static CommGroup *make_group(Rank *r, uint32_t id, const RankGroup *g)
     int *rank = NEWN(r->arena, int, g->n);
     for (uint32_t i = 0; i < g->n; i++)
         rank[i] = (int)g->rank[i];
-    return r->end->comm->group(r->end, r->arena, id, rank, (int)g->n);
+    return r->end->comm->group(r->second ? r->second : r->end, r->arena, id, rank, (int)g->n);
 }
 
 static void make_group_of_all(Rank *r)
@@ -178,15 +189,24 @@ static Status meet(Rank *r, uint64_t hash)
 
 /* ---- joining ---- */
 
+static void set_timeout(const Rank *r, double seconds)
+{
+    endpoint_timeout(r->end, seconds);
+    if (r->second)
+        endpoint_timeout(r->second, seconds);
+}
+
 Status exchange_open(Rank *r, const Peers *peers)
 {
     int rank = (int)r->program->rank;
     assert(world_nrank(peers->world) == (int)r->program->nranks);
-    r->end = endpoint_open(r->arena, peers->world, rank, r->team, r->isa);
+    r->end = endpoint_open(r->arena, peers->world, rank, r->program->comm_threads > 0 ? NULL : r->team, r->isa);
+    if (r->program->comm_threads > 0)
+        r->second = endpoint_second(r->arena, r->end);
     r->shared = world_part(peers->world, rank);
     r->timeout = peers->timeout;
     if (peers->timeout > 0)
-        endpoint_timeout(r->end, peers->timeout);
+        set_timeout(r, peers->timeout);
     r->sent = program_sent_before(r->program, r->arena);
     make_group_of_all(r);
     return meet(r, peers->hash);
@@ -209,9 +229,9 @@ void exchange_begin(const Rank *r, int64_t instr)
         endpoint_progress(r->end, instr);
 }
 
-double exchange_waited(const Rank *r)
+double exchange_waited(const Rank *r, const Instr *in)
 {
-    return r->end ? endpoint_waited(r->end) : 0;
+    return endpoint_waited(end_of(r, in));
 }
 
 int64_t exchange_slowest(const Rank *r)
@@ -223,5 +243,5 @@ void exchange_pace(const Rank *r, int64_t slowest)
 {
     double limit = SLOWEST_TIMES * 1e-9 * (double)slowest;
     if (r->end && r->timeout == 0)
-        endpoint_timeout(r->end, limit > LEAST_TIMEOUT ? limit : LEAST_TIMEOUT);
+        set_timeout(r, limit > LEAST_TIMEOUT ? limit : LEAST_TIMEOUT);
 }

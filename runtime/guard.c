@@ -47,6 +47,17 @@ static int64_t used_bytes(const Program *p, uint32_t buffer)
     return used;
 }
 
+/* Private memory is used by one thread alone. */
+bool guard_orders(const Rank *r, uint32_t instr)
+{
+    const Program *p = r->program;
+    for (uint32_t i = 0; i < p->nbuffer; i++)
+        if (!always_live(p, &p->buffer[i]) && p->buffer[i].part == PART_SHARED &&
+            (p->buffer[i].first == (int32_t)instr || p->buffer[i].last == (int32_t)instr))
+            return true;
+    return false;
+}
+
 void guard_before(const Rank *r, uint32_t instr, const Call *c)
 {
     const Program *p = r->program;
@@ -76,6 +87,7 @@ void guard_close(const Rank *r)
 #else
 
 void guard_open(const Rank *r) { (void)r; }
+bool guard_orders(const Rank *r, uint32_t instr) { (void)r; (void)instr; return false; }
 void guard_before(const Rank *r, uint32_t instr, const Call *c) { (void)r; (void)instr; (void)c; }
 void guard_after(const Rank *r, uint32_t instr, const Call *c) { (void)r; (void)instr; (void)c; }
 void guard_close(const Rank *r) { (void)r; }

@@ -1,10 +1,10 @@
-/* Rank: a program bound to memory and kernels, and the execution of its calls. */
+/* Rank: a program bound to memory and kernels; its start values; its steps. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "runtime/courier.h"
 #include "runtime/guard.h"
-#include "runtime/ranks.h"
 #include "runtime/states.h"
 
 /* ---- binding ---- */
@@ -48,11 +48,6 @@ static void bind_instr(Rank *r, uint32_t i)
     c->work = has_tensor(in->workspace) ? rank_at(r, in->workspace, 0, 0) : NULL;
 }
 
-static bool communicates(const Instr *in)
-{
-    return op_info[in->op].flags & OPF_COMM;
-}
-
 /* The first that is missing is said: the others are likely to be of its kind. */
 static Status find_kernels(Rank *r)
 {
@@ -88,12 +83,13 @@ static Status warm(Rank *r)
 static Status start_team(Rank *r)
 {
     const Program *p = r->program;
+    int threads = (p->threads + p->comm_threads) * (int)p->nranks;
     r->team = team_new(p->threads);
     if (!r->team) {
         fprintf(stderr, "error: cannot start %d threads\n", p->threads);
         return ERR_DEVICE;
     }
-    team_crowd(r->team, p->threads * (int)p->nranks);
+    team_crowd(r->team, threads);
     return OK;
 }
 
@@ -107,6 +103,8 @@ static Status open_parts(Rank *r, const Peers *peers)
     for (uint32_t i = 0; i < r->program->ninstr; i++)
         bind_instr(r, i);
     guard_open(r);
+    if (r->end && r->program->comm_threads > 0)
+        TRY(courier_open(r));
     TRY(warm(r));
     return states_open(r);
 }
@@ -130,6 +128,7 @@ Status rank_open(Rank *r, Arena *a, const Program *p, Isa isa)
 
 void rank_close(Rank *r)
 {
+    courier_close(r);
     guard_close(r);
     exchange_close(r);
     if (r->team)
@@ -233,83 +232,7 @@ void rank_init(Rank *r, uint64_t seed)
     }
 }
 
-/* ---- execution ---- */
-
-static void move(const Rank *r, TensorId id, const Call *call, void **at)
-{
-    if (has_tensor(id))
-        *at = rank_at(r, id, call->slot, call->micro);
-}
-
-/* The prepared call, moved to this slot and micro-batch. */
-static KCall call_on(const Rank *r, uint32_t i, const Call *call)
-{
-    KCall c = r->call[i];
-    for (uint32_t k = 0; k < c.in->narg; k++)
-        move(r, c.in->arg[k], call, &c.arg[k]);
-    for (uint32_t k = 0; k < c.in->nout; k++)
-        move(r, c.in->out[k], call, &c.out[k]);
-    return c;
-}
-
-/* Copy what was just made and is watched. */
-static void copy_watched(const Rank *r, const KCall *c)
-{
-    for (uint32_t k = 0; k < c->in->nout; k++)
-        for (uint32_t w = 0; w < r->nwatch; w++) {
-            const Watch *watch = &r->watch[w];
-            bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
-            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || added_to)
-                continue;
-            int64_t bytes = tensor_bytes(c->outt[k]);
-            memcpy(watch->to + (watch->cut ? r->step.micro * bytes : 0), c->out[k], (size_t)bytes);
-        }
-}
-
-/* What an instruction took, and how much of that it waited.  How long peers may wait for one
- * is measured at those that do not wait. */
-static void measure(Rank *r, uint32_t i, const Call *call, double begin, double end, double waited)
-{
-    if (r->tally)
-        tally_add(r->tally, i, end - begin, waited);
-    if (!communicates(&r->program->instr[i]) && end - begin > r->slowest)
-        r->slowest = end - begin;
-    if (r->trace)
-        trace_add(r->trace, &(TraceEvent){.begin = (int64_t)(1e9 * begin), .end = (int64_t)(1e9 * end), .step = r->step.step + 1, .instr = i,
-                                          .micro = call->micro, .slot = call->slot});
-}
-
-static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
-{
-    bool measured = r->end || r->trace || r->tally;
-    double begin = measured ? seconds_now() : 0, waited = exchange_waited(r);
-    exchange_begin(r, i);
-    if (communicates(c->in))
-        TRY(exchange(r, c));
-    else
-        r->kernel[i](c);
-    if (measured)
-        measure(r, i, call, begin, seconds_now(), exchange_waited(r) - waited);
-    return OK;
-}
-
-Status rank_call(Rank *r, const Call *call)
-{
-    const Proc *proc = &r->program->proc[call->proc];
-    TRY(exchange_settle(r, call->proc));
-    r->step.micro = call->micro;
-    for (uint32_t i = proc->first; i < proc->end; i++) {
-        if (!instr_runs(&r->program->instr[i], r->program, call))
-            continue;
-        KCall c = call_on(r, i, call);
-        guard_before(r, i, call);
-        TRY(execute(r, i, &c, call));
-        if (r->nwatch)
-            copy_watched(r, &c);
-        guard_after(r, i, call);
-    }
-    return OK;
-}
+/* ---- steps ---- */
 
 static const Instr *find_unlabelled(const Rank *r)
 {
@@ -354,21 +277,25 @@ static void begin_step(Rank *r)
     s->correction2 = 1 - pow(r->optimizer.beta2, (double)(s->step + 1));
 }
 
+/* Counting the labels is not part of what depends on them. */
+static uint32_t calls_that_count(const Program *p)
+{
+    uint32_t n = 0;
+    while (n < p->ncall && (p->proc[p->call[n].proc].kind == PROC_begin || p->proc[p->call[n].proc].kind == PROC_agree))
+        n++;
+    return n;
+}
+
 /* The first call of each procedure in a step opens its accumulation window. */
 Status rank_train(Rank *r)
 {
     const Program *p = r->program;
-    bool counted = false;
+    uint32_t n = calls_that_count(p);
     begin_step(r);
-    for (uint32_t i = 0; i < p->ncall; i++) {
-        ProcKind kind = p->proc[p->call[i].proc].kind;
-        if (!counted && kind != PROC_begin && kind != PROC_agree) {
-            TRY(check_labels(r));
-            counted = true;
-        }
-        r->step.first = p->call[i].micro == 0;
-        TRY(rank_call(r, &p->call[i]));
-    }
+    TRY(rank_calls(r, &(CallList){p->call, n, true}));
+    if (n < p->ncall)
+        TRY(check_labels(r));
+    TRY(rank_calls(r, &(CallList){p->call + n, p->ncall - n, true}));
     r->step.step++;
     return OK;
 }

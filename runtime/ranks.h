@@ -28,6 +28,7 @@ uint32_t ranks_groups(const Program *const *, uint32_t n);
 /* Compare hashes, find who reports, make the groups. */
 Status exchange_open(Rank *, const Peers *);
 void   exchange_close(Rank *);
+static inline bool communicates(const Instr *in) { return op_info[in->op].flags & OPF_COMM; }
 /* Execute an instruction of communication. */
 Status exchange(const Rank *, const KCall *);
 /* Before a procedure is called: until its buffers may be written again. */
@@ -40,8 +41,8 @@ Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);
 Status rank_outcome(const Rank *, Status mine);
 /* An instruction begins, or, instr = -1, other work that is none: the rank is alive. */
 void   exchange_begin(const Rank *, int64_t instr);
-/* Seconds that this rank has waited for others so far. */
-double exchange_waited(const Rank *);
+/* Seconds that the thread which executes an instruction of communication has waited for other ranks so far. */
+double exchange_waited(const Rank *, const Instr *);
 /* Nanoseconds of the slowest instruction so far, and how long a peer may take where that
  * of all ranks was `slowest`, unless a time was given. */
 int64_t exchange_slowest(const Rank *);

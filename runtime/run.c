@@ -288,7 +288,7 @@ static Status execute(Run *r)
 {
     Seat seat;
     TRY(run_prepare(r));
-    seat_take(&seat, r->program->rank, r->program->nranks, r->program->threads);
+    seat_take(&seat, r->program->rank, r->program->nranks, r->program->threads + r->program->comm_threads);
     Status s = open_rank(r);
     seat_leave(&seat);
     TRY(s);

@@ -41,9 +41,10 @@ typedef struct Rank {
     const Program *program;
     Arena         *arena;
     Map            map;               /* the private part */
-    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next three */
-    struct Endpoint   *end;
+    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next four */
+    struct Endpoint   *end, *second;  /* second: the courier's; NULL: there is none */
     struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
+    struct Courier    *courier;       /* the thread that communicates; NULL: the rank does all in the order of the program */
     SentBefore     sent;              /* what each procedure waits for */
     int            reporter;          /* the rank that speaks for all */
     struct Trace  *trace;             /* NULL: none */

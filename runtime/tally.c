@@ -19,20 +19,27 @@ void tally_begin(Tally *t)
     memset(t->now, 0, sizeof t->now);
 }
 
-void tally_add(Tally *t, uint32_t instr, double seconds, double waited)
+/* When it waited is not known: as much of that is exposed as of the whole. */
+void tally_add(Tally *t, uint32_t instr, bool beside, double seconds, double waited, double exposed)
 {
-    t->now[t->parts->of_instr[instr]] += seconds - waited;
-    t->now[t->parts->waiting] += waited;
+    Times *now = &t->now[beside];
+    double part = seconds > 0 ? exposed / seconds : 1;
+    now->part[t->parts->of_instr[instr]] += part * (seconds - waited);
+    now->beside[t->parts->of_instr[instr]] += (1 - part) * (seconds - waited);
+    now->part[t->parts->waiting] += part * waited;
 }
 
 void tally_end(Tally *t, double seconds)
 {
-    double *step = t->step[t->steps++ % TALLY_STEPS], known = 0;
-    for (uint32_t k = 0; k < t->parts->n; k++)
-        known += t->now[k];
-    t->now[t->parts->rest] = seconds > known ? seconds - known : 0;
-    memcpy(step, t->now, sizeof t->now);
-    step[TALLY_PARTS] = seconds;
+    Times *step = &t->step[t->steps++ % TALLY_STEPS];
+    double known = 0;
+    *step = (Times){.all = seconds};
+    for (uint32_t k = 0; k < t->parts->n; k++) {
+        step->part[k] = t->now[0].part[k] + t->now[1].part[k];
+        step->beside[k] = t->now[0].beside[k] + t->now[1].beside[k];
+        known += step->part[k];
+    }
+    step->part[t->parts->rest] = seconds > known ? seconds - known : 0;
 }
 
 /* ---- what came out ---- */
@@ -49,14 +56,37 @@ static uint64_t counted(const Tally *t)
     return n < TALLY_STEPS ? n : TALLY_STEPS;
 }
 
-static double median(const Tally *t, uint32_t part)
+/* Of one figure of Times, `at` being that of the first step. */
+static double median(const Tally *t, const double *at)
 {
     double v[TALLY_STEPS];
     uint64_t n = counted(t);
+    size_t apart = sizeof *t->step / sizeof *at;
     for (uint64_t i = 0; i < n; i++)
-        v[i] = t->step[(t->steps - 1 - i) % TALLY_STEPS][part];
+        v[i] = at[apart * ((t->steps - 1 - i) % TALLY_STEPS)];
     qsort(v, n, sizeof *v, by_size);
     return v[n / 2];
+}
+
+/* A line of what is told. */
+typedef struct Told { const char *name; double measured; int64_t ns; } Told;
+
+/* What neither took any time nor was to take any is not told. */
+static void tell(Told *told, uint32_t *n, const char *name, double measured, int64_t ns)
+{
+    if (name && (measured > 0 || ns > 0))
+        told[(*n)++] = (Told){name, measured, ns};
+}
+
+static uint32_t all_told(const Tally *t, Told *told)
+{
+    const TallyParts *p = t->parts;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->n; k++) {
+        tell(told, &n, p->name[k], median(t, &t->step->part[k]), p->ns[k]);
+        tell(told, &n, p->beside[k], median(t, &t->step->beside[k]), p->beside_ns[k]);
+    }
+    return n;
 }
 
 static const char *seconds_text(Arena *a, double s)
@@ -70,30 +100,23 @@ static const char *seconds_text(Arena *a, double s)
     return arena_printf(a, "%.3g %s", s / units[i].of, units[i].unit);
 }
 
-/* Parts that neither took any time nor were to take any are not shown. */
-static bool shown(const TallyParts *p, uint32_t part, double seconds)
+static void add_line(Arena *a, Text *out, const TallyParts *p, const Told *told)
 {
-    return seconds > 0 || p->ns[part] > 0;
-}
-
-static void add_line(Arena *a, Text *out, const TallyParts *p, const char *name, double measured, int64_t ns)
-{
-    text_add(out, "  %-28s %10s", name, seconds_text(a, measured));
+    text_add(out, "  %-34s %10s", told->name, seconds_text(a, told->measured));
     if (p->step_ns > 0)
-        text_add(out, " %10s", seconds_text(a, 1e-9 * (double)ns));
+        text_add(out, " %10s", seconds_text(a, 1e-9 * (double)told->ns));
     text_add(out, "\n");
 }
 
-static const char *as_lines(Arena *a, const Tally *t)
+static const char *as_lines(Arena *a, const Tally *t, const Told *told, uint32_t n)
 {
     const TallyParts *p = t->parts;
     Text out = text_new(a);
-    text_add(&out, "  %-28s %10s%s\n", arena_printf(a, "a step, median of %llu", (unsigned long long)counted(t)), "measured",
+    text_add(&out, "  %-34s %10s%s\n", arena_printf(a, "a step, median of %llu", (unsigned long long)counted(t)), "measured",
              p->step_ns > 0 ? "  predicted" : "");
-    for (uint32_t k = 0; k < p->n; k++)
-        if (shown(p, k, median(t, k)))
-            add_line(a, &out, p, p->name[k], median(t, k), p->ns[k]);
-    add_line(a, &out, p, "in all", median(t, TALLY_PARTS), p->step_ns);
+    for (uint32_t k = 0; k < n; k++)
+        add_line(a, &out, p, &told[k]);
+    add_line(a, &out, p, &(Told){"in all", median(t, &t->step->all), p->step_ns});
     out.s[out.n - 1] = 0;                            /* whoever prints it ends the line */
     return out.s;
 }
@@ -105,21 +128,24 @@ static void add_words(Arena *a, Text *out, const TallyParts *p, double measured,
         text_add(out, " (predicted %s)", seconds_text(a, 1e-9 * (double)ns));
 }
 
-static const char *as_line(Arena *a, const Tally *t)
+static const char *as_line(Arena *a, const Tally *t, const Told *told, uint32_t n)
 {
     const TallyParts *p = t->parts;
     Text out = text_new(a);
     text_add(&out, "time: a step, median of %llu,", (unsigned long long)counted(t));
-    add_words(a, &out, p, median(t, TALLY_PARTS), p->step_ns);
-    for (uint32_t k = 0; k < p->n; k++)
-        if (shown(p, k, median(t, k))) {
-            text_add(&out, "; %s", p->name[k]);
-            add_words(a, &out, p, median(t, k), p->ns[k]);
-        }
+    add_words(a, &out, p, median(t, &t->step->all), p->step_ns);
+    for (uint32_t k = 0; k < n; k++) {
+        text_add(&out, "; %s", told[k].name);
+        add_words(a, &out, p, told[k].measured, told[k].ns);
+    }
     return out.s;
 }
 
 const char *tally_text(Arena *a, const Tally *t, bool lines)
 {
-    return counted(t) == 0 ? NULL : lines ? as_lines(a, t) : as_line(a, t);
+    Told told[2 * TALLY_PARTS];
+    if (counted(t) == 0)
+        return NULL;
+    uint32_t n = all_told(t, told);
+    return lines ? as_lines(a, t, told, n) : as_line(a, t, told, n);
 }

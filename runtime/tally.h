@@ -14,20 +14,25 @@ typedef struct TallyParts {
     const char    *name[TALLY_PARTS]; uint32_t n;
     const uint8_t *of_instr;          /* per instruction of the rank's program: its part */
     uint8_t        waiting, rest;     /* parts: for ranks that are late; what is no instruction */
-    int64_t        ns[TALLY_PARTS], step_ns;         /* predicted, of a step; step_ns 0: nothing is predicted */
+    const char    *beside[TALLY_PARTS];              /* the name of what of a part goes on while the rank computes; NULL: nothing does */
+    int64_t        ns[TALLY_PARTS], beside_ns[TALLY_PARTS], step_ns;        /* predicted, of a step; step_ns 0: nothing is predicted */
 } TallyParts;
+
+/* Seconds of a step.  Parts sum up to the step; what goes on beside computing takes no time of it. */
+typedef struct Times { double part[TALLY_PARTS], beside[TALLY_PARTS], all; } Times;
 
 typedef struct Tally {
     const TallyParts *parts;
-    double     now[TALLY_PARTS];      /* seconds of the step that goes on */
-    double   (*step)[TALLY_PARTS + 1];               /* of the latest steps; at the end, of the whole step */
+    Times      now[2];                /* of the step that goes on, by each of two threads */
+    Times     *step;                  /* of the latest steps */
     uint64_t   steps;                 /* in all */
 } Tally;
 
 Tally *tally_new(Arena *, const TallyParts *);
 void   tally_begin(Tally *);          /* a step */
-/* An instruction took so long, of which it waited. */
-void   tally_add(Tally *, uint32_t instr, double seconds, double waited);
+/* An instruction took so long, of which it waited, and of which `exposed` seconds are of the step: the rest went by
+ * while the rank computed.  Two threads may tell of theirs at once, one of them as `beside`. */
+void   tally_add(Tally *, uint32_t instr, bool beside, double seconds, double waited, double exposed);
 void   tally_end(Tally *, double seconds);
 /* What to print, for people on a terminal a line a part, else one line; NULL before the
  * first step that counts. */

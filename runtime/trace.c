@@ -73,7 +73,7 @@ Trace *trace_of(const Traces *t, uint32_t rank)
 
 void trace_add(Trace *t, const TraceEvent *e)
 {
-    t->event[t->n++ % TRACE_EVENTS] = *e;
+    t->event[atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed) % TRACE_EVENTS] = *e;
 }
 
 /* ---- the file ---- */
@@ -133,14 +133,14 @@ static void put_rank(Out *o, const Program *p, const Trace *t, int64_t start)
         put_event(o, p, &t->event[i % TRACE_EVENTS], start);
 }
 
-/* When the first event of those kept began. */
+/* When the first of the events that are kept began: not the first of the list, which is in the order in which they ended. */
 static int64_t start_of(const Traces *t)
 {
     int64_t start = INT64_MAX;
     for (uint32_t i = 0; i < t->n; i++) {
         const Trace *x = &t->rank[i];
-        int64_t begin = x->n ? x->event[first_kept(x) % TRACE_EVENTS].begin : start;
-        start = begin < start ? begin : start;
+        for (uint64_t k = first_kept(x); k < x->n; k++)
+            start = x->event[k % TRACE_EVENTS].begin < start ? x->event[k % TRACE_EVENTS].begin : start;
     }
     return start;
 }

@@ -5,6 +5,8 @@
  * A rank writes its events into memory that is made before step 0 and that whoever
  * started it maps too, so they are there however the rank ends.  A rank keeps its last
  * TRACE_EVENTS events. */
+#include <stdatomic.h>
+
 #include "base/arena.h"
 #include "base/status.h"
 #include "ir/program.h"
@@ -14,9 +16,9 @@ enum { TRACE_EVENTS = 1 << 16 };
 /* Times are in nanoseconds of the monotonic clock, which all processes share. */
 typedef struct TraceEvent { int64_t begin, end, step; uint32_t instr, micro, slot; } TraceEvent;
 
-/* Of one rank. */
+/* Of one rank; two threads add events, each in the order in which its own ended. */
 typedef struct Trace {
-    uint64_t   n;                     /* events in all; the k-th lies at k mod TRACE_EVENTS */
+    atomic_uint_fast64_t n;           /* events in all; the k-th lies at k mod TRACE_EVENTS */
     TraceEvent event[TRACE_EVENTS];
 } Trace;
 

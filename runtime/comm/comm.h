@@ -118,16 +118,24 @@ void world_abort(World *, int rank, const char *why);
 /* The rank that was blamed; -1: the run is not aborted. */
 int  world_aborted(const World *);
 
-/* The instruction that a rank began last; -1: none. */
+/* The instruction in which a rank waits for another, else the one that it began last; -1: none. */
 int64_t world_instr(const World *, int rank);
 
 /* A rank's end of a world, opened once.  The team (NULL: none) helps with large messages; its
- * caller is the rank's thread. */
+ * caller is the thread that communicates.  One thread at a time uses an endpoint and its groups. */
 Endpoint *endpoint_open(Arena *, World *, int rank, Team *, Isa);
+/* A second end of a rank, for another thread of it: where groups are made at it and it receives, the first
+ * one sends and flushes meanwhile.  Closed with the first. */
+Endpoint *endpoint_second(Arena *, const Endpoint *first);
 /* To be called when an instruction begins: a rank is stuck when others wait for it,
  * it waits for nobody, and it has begun nothing for `seconds`; who waits for it
  * then aborts the run.  Instructions are counted as they come, ids go into messages. */
 void endpoint_progress(Endpoint *, int64_t instr);
+/* The same for an instruction at a second end (-1: it is over): it is not said to be what the rank does
+ * unless it waits for another rank. */
+void endpoint_beside(Endpoint *, int64_t instr);
+/* So many threads of all ranks share the processors; until it is called, one a rank. */
+void endpoint_crowd(Endpoint *, int threads);
 void endpoint_timeout(Endpoint *, double seconds);   /* 10 until it is called */
 /* Seconds that it has waited for other ranks so far, but for what a short spin took. */
 double endpoint_waited(const Endpoint *);

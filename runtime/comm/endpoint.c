@@ -10,7 +10,7 @@ Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
     CpuEndpoint *e = NEW(a, CpuEndpoint);
     *e = (CpuEndpoint){
         .base = {.comm = &comm_cpu, .rank = rank, .nrank = h->nrank},
-        .world = w, .team = team, .isa = isa, .timeout = 10,
+        .world = w, .team = team, .isa = isa, .timeout = 10, .beside = -1,
         .spins = spins_for(h->nrank, h->cores), .caches = caches_read(),
         .sent = NEWN(a, uint32_t, h->nrank), .received = NEWN(a, uint32_t, h->nrank), .lent = NEWN(a, uint32_t, h->nrank),
     };
@@ -28,6 +28,29 @@ void endpoint_progress(Endpoint *end, int64_t instr)
     Progress *p = world_progress(((CpuEndpoint *)end)->world, end->rank);
     atomic_store_explicit(&p->instr, instr, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->begun, 1, memory_order_relaxed);
+}
+
+Endpoint *endpoint_second(Arena *a, const Endpoint *first)
+{
+    CpuEndpoint *e = NEW(a, CpuEndpoint);
+    *e = *(const CpuEndpoint *)first;
+    e->which = 1;
+    e->waited = 0;
+    return &e->base;
+}
+
+void endpoint_beside(Endpoint *end, int64_t instr)
+{
+    CpuEndpoint *e = (CpuEndpoint *)end;
+    e->beside = instr;
+    if (instr >= 0)
+        atomic_fetch_add_explicit(&world_progress(e->world, end->rank)->begun, 1, memory_order_relaxed);
+}
+
+void endpoint_crowd(Endpoint *end, int threads)
+{
+    CpuEndpoint *e = (CpuEndpoint *)end;
+    e->spins = spins_for(threads, e->world->header->cores);
 }
 
 void endpoint_timeout(Endpoint *end, double seconds)

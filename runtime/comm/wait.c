@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pause.h"
+
 enum { SPINS = 2000, POLITE_SPINS = 20, YIELDS = 1000 };
 
 /* Among ranks that take turns one that waits and yields is in the way: of caches, and of the
@@ -31,13 +33,6 @@ static const double longest_nap = 1;
 /* The rank at the end of the chain of who waits for whom, how much it had begun when it
  * was first seen there, and for how many seconds it has been. */
 typedef struct Suspect { int rank; long long begun; double looked, waited; } Suspect;
-
-static void pause_once(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 static double seconds(void)
 {
@@ -64,14 +59,28 @@ void flag_raise(Flag *f, uint32_t value)
 
 /* Whom a rank waits for; -1: nobody.  One that is stopped in a wait says for ever that it
  * waits, but what it waits for comes. */
-static int waits_for(const World *w, int rank)
+static bool is_waiting(const World *w, const Waiting *x)
+{
+    if (atomic_load(&x->rank) < 0)
+        return false;
+    const Flag *f = (const Flag *)((const char *)w->header + atomic_load(&x->flag));
+    return !flag_reached(f, atomic_load(&x->value));
+}
+
+/* What it waits for, at one of its ends; NULL: nothing. */
+static const Waiting *waits(const World *w, int rank)
 {
     const Progress *p = world_progress(w, rank);
-    int other = atomic_load(&p->waits_for);
-    if (other < 0)
-        return -1;
-    const Flag *f = (const Flag *)((const char *)w->header + atomic_load(&p->flag));
-    return flag_reached(f, atomic_load(&p->value)) ? -1 : other;
+    for (int i = 0; i < ENDS; i++)
+        if (is_waiting(w, &p->wait[i]))
+            return &p->wait[i];
+    return NULL;
+}
+
+static int waits_for(const World *w, int rank)
+{
+    const Waiting *x = waits(w, rank);
+    return x ? atomic_load(&x->rank) : -1;
 }
 
 /* Follow the chain from `rank`; in a circle, some rank of it. */
@@ -159,22 +168,25 @@ Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
         pause_once();
     }
     Progress *mine = world_progress(e->world, e->base.rank);
+    Waiting *x = &mine->wait[e->which];
     double start = seconds();
-    atomic_store_explicit(&mine->kind, a->kind, memory_order_relaxed);
-    atomic_store_explicit(&mine->group, a->group, memory_order_relaxed);
-    atomic_store_explicit(&mine->flag, (char *)a->flag - (char *)e->world->header, memory_order_relaxed);
-    atomic_store_explicit(&mine->value, a->value, memory_order_relaxed);
-    atomic_store_explicit(&mine->waits_for, a->rank, memory_order_release);
+    long long in = e->beside >= 0 ? e->beside : atomic_load_explicit(&mine->instr, memory_order_relaxed);
+    atomic_store_explicit(&x->instr, in, memory_order_relaxed);
+    atomic_store_explicit(&x->kind, a->kind, memory_order_relaxed);
+    atomic_store_explicit(&x->group, a->group, memory_order_relaxed);
+    atomic_store_explicit(&x->flag, (char *)a->flag - (char *)e->world->header, memory_order_relaxed);
+    atomic_store_explicit(&x->value, a->value, memory_order_relaxed);
+    atomic_store_explicit(&x->rank, a->rank, memory_order_release);
     s = yield_until(e, a);
     e->waited += seconds() - start;
     if (s == OK)                      /* else it stays, for the message of whoever ends the run */
-        atomic_store_explicit(&mine->waits_for, -1, memory_order_release);
+        atomic_store_explicit(&x->rank, -1, memory_order_release);
     return s;
 }
 
-int spins_for(int nrank, int cores)
+int spins_for(int threads, int cores)
 {
-    return nrank <= cores ? SPINS : POLITE_SPINS;
+    return threads <= cores ? SPINS : POLITE_SPINS;
 }
 
 /* ---- the end of a run ---- */
@@ -185,25 +197,35 @@ static const char *const wait_text[] = {
 #undef X
 };
 
-static void print_instr(const Progress *p)
+static long long instr_of(const World *w, int rank)
 {
-    long long instr = atomic_load(&p->instr);
+    const Waiting *x = waits(w, rank);
+    return atomic_load(x ? &x->instr : &world_progress(w, rank)->instr);
+}
+
+static void print_instr(long long instr)
+{
     if (instr >= 0)
         fprintf(stderr, ", at instruction %lld", instr);
 }
 
-static void print_waiting(const World *w, int rank)
+static void print_waiting(int rank, const Waiting *x)
+{
+    int kind = atomic_load(&x->kind);
+    fprintf(stderr, "note: rank %d", rank);
+    print_instr(atomic_load(&x->instr));
+    fprintf(stderr, ", waits for rank %d in %s", atomic_load(&x->rank), wait_text[kind]);
+    if (kind != WAIT_send && kind != WAIT_recv)
+        fprintf(stderr, " of group %u", atomic_load(&x->group));
+    fputc('\n', stderr);
+}
+
+static void print_waits(const World *w, int rank)
 {
     const Progress *p = world_progress(w, rank);
-    int other = waits_for(w, rank), kind = atomic_load(&p->kind);
-    if (other < 0)
-        return;
-    fprintf(stderr, "note: rank %d", rank);
-    print_instr(p);
-    fprintf(stderr, ", waits for rank %d in %s", other, wait_text[kind]);
-    if (kind != WAIT_send && kind != WAIT_recv)
-        fprintf(stderr, " of group %u", atomic_load(&p->group));
-    fputc('\n', stderr);
+    for (int i = 0; i < ENDS; i++)
+        if (is_waiting(w, &p->wait[i]))
+            print_waiting(rank, &p->wait[i]);
 }
 
 void world_abort(World *w, int rank, const char *why)
@@ -214,10 +236,10 @@ void world_abort(World *w, int rank, const char *why)
     if (!atomic_compare_exchange_strong(&h->blamed, &nobody, rank))
         return;
     fprintf(stderr, "error: rank %d %s", rank, why);
-    print_instr(world_progress(w, rank));
+    print_instr(instr_of(w, rank));
     fputc('\n', stderr);
     for (int i = 0; i < h->nrank; i++)
-        print_waiting(w, i);
+        print_waits(w, i);
 }
 
 int world_aborted(const World *w)
@@ -227,5 +249,5 @@ int world_aborted(const World *w)
 
 int64_t world_instr(const World *w, int rank)
 {
-    return atomic_load(&world_progress(w, rank)->instr);
+    return instr_of(w, rank);
 }

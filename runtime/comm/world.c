@@ -103,7 +103,7 @@ static bool write_at(int fd, const void *from, size_t bytes, int64_t at)
 /* The control block before the first rank starts; all but this is zero. */
 static Status write_control(int fd, const Header *h)
 {
-    const Progress none = {.instr = -1, .waits_for = -1};
+    const Progress none = {.instr = -1, .wait = {{.rank = -1}, {.rank = -1}}};
     bool good = write_at(fd, h, sizeof *h, 0);
     for (int i = 0; i < h->nrank && good; i++)
         good = write_at(fd, &none, sizeof none, progress_at() + i * (int64_t)sizeof none);

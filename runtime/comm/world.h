@@ -41,15 +41,22 @@ typedef enum WaitKind {
 #undef X
 } WaitKind;
 
-/* What a rank does, for messages and for finding who is stuck. */
-typedef struct Progress {
-    _Alignas(LINE) atomic_llong instr;               /* begun last; -1: none */
-    atomic_llong begun;               /* how many */
-    atomic_int   waits_for;           /* a rank; -1: none, or only just */
+/* What one end of a rank waits for. */
+typedef struct Waiting {
+    atomic_llong instr;               /* in which instruction */
+    atomic_int   rank;                /* whom; -1: nobody, or only just */
     atomic_int   kind;                /* WaitKind */
     atomic_uint  group;
-    atomic_llong flag;                /* that it waits for: offset in the control file, */
+    atomic_llong flag;                /* offset in the control file, */
     atomic_uint  value;               /* and the value it must reach */
+} Waiting;
+
+/* What a rank does, for messages and for finding who is stuck. */
+enum { ENDS = 2 };
+typedef struct Progress {
+    _Alignas(LINE) atomic_llong instr;               /* begun last, but for those of a second end; -1: none */
+    atomic_llong begun;               /* how many, at both ends */
+    Waiting      wait[ENDS];
 } Progress;
 
 /* What a member says when it arrives at the seq-th meeting of its group.  It writes
@@ -94,6 +101,8 @@ typedef struct CpuEndpoint {
     Team     *team;
     Isa       isa;
     double    timeout, waited;        /* seconds; waited: in all, after spinning */
+    int       which;                  /* of the rank's ends: 0, or 1 for a second one */
+    int64_t   beside;                 /* of a second one, the instruction; -1: none */
     int       spins;                  /* before yielding */
     Caches    caches;
     uint32_t *sent, *received;        /* messages to and from each rank */
@@ -116,7 +125,7 @@ typedef struct Awaited {
 } Awaited;
 
 /* ---- wait.c ---- */
-int    spins_for(int nrank, int cores);
+int    spins_for(int threads, int cores);
 void   flag_raise(Flag *, uint32_t value);
 Status flag_await_slowly(CpuEndpoint *, const Awaited *);
 

@@ -61,7 +61,7 @@ Status measure_machine(Arena *, const MeasureOptions *, Measured *);
 
 /* ---- report.c ---- */
 
-/* The text of a .pcluster of three clusters: see the file's own head.  `version`: of the
+/* The text of a .pcluster of three clusters, or four where there are cores to communicate on: see the file's own head.  `version`: of the
  * program that measured. */
 const char *measure_text(Arena *, const Measured *, const char *version);
 

@@ -34,6 +34,14 @@ static double usable(const Measured *m)
     return floor(USABLE * (double)m->machine.memory / MIB) * MIB;
 }
 
+/* Ranks of one thread that each have another to communicate on, where there is a core for every thread;
+ * below 2 there is nobody to communicate with. */
+static int pairs_of(const Measured *m)
+{
+    int pairs = m->machine.cores / (1 + MOST_COMM_THREADS);
+    return pairs >= 2 ? pairs : 0;
+}
+
 /* ---- the head ---- */
 
 static void put_spread(FILE *f, const char *what, Spread s)
@@ -62,6 +70,8 @@ static void put_head(FILE *f, const Measured *m, const char *version)
     quantity_put(f, rounded((double)c->memory), QUANTITY_BYTES);
     fprintf(f, " of memory free.\n#\n");
     fprintf(f, "#   -c FILE:this    one thread a device, a device a core; -D devices=N for fewer\n");
+    if (pairs_of(m) > 0)
+        fprintf(f, "#   -c FILE:pairs   two cores a device: it communicates on one while it computes on the other; -D devices=N for fewer\n");
     fprintf(f, "#   -c FILE:crowd   more devices than cores, which take turns; -D devices=N\n");
     fprintf(f, "#   -c FILE:this1   one device of all cores\n#\n");
 }
@@ -106,10 +116,13 @@ static void put_curves(FILE *f, const Device *d)
 }
 
 /* `share`: what the device's part of the memory is divided by, as text. */
-static void put_device(FILE *f, const char *name, const char *doc, const Measured *m, const MeasuredDevice *d, const char *share)
+static void put_device(FILE *f, const char *name, const char *doc, const Measured *m, const MeasuredDevice *d, int comm_threads, const char *share)
 {
     fprintf(f, "\n# %u matmuls and %u other instructions of several sizes\n", d->products, d->ops);
-    fprintf(f, "device %s \"%s\" {\n  backend = cpu\n  threads = %d\n  memory = ", name, doc, d->of.threads);
+    fprintf(f, "device %s \"%s\" {\n  backend = cpu\n  threads = %d\n", name, doc, d->of.threads);
+    if (comm_threads > 0)
+        fprintf(f, "  comm_threads = %d\n", comm_threads);
+    fprintf(f, "  memory = ");
     quantity_put(f, usable(m), QUANTITY_BYTES);
     fprintf(f, "%s # %.0f %% of what was free\n  ", share, 100 * USABLE);
     put_key(f, "reserve", RESERVE, QUANTITY_BYTES);
@@ -152,6 +165,10 @@ static void put_clusters(FILE *f, const Measured *m)
     put_level(f, m, &m->link, "1 * cores");
     fprintf(f, "\ncluster crowd \"this machine as more devices than it has cores\" {\n  param devices = %d\n", 2 * cores);
     put_level(f, m, &m->crowd, "devices * core");
+    if (pairs_of(m) > 0) {
+        fprintf(f, "\ncluster pairs \"this machine, two cores a device\" {\n  param devices = %d\n", pairs_of(m));
+        put_level(f, m, &m->link, "devices * pair");
+    }
     fprintf(f, "\ncluster this \"this machine, a device a core\" {\n  param devices = %d\n", cores);
     put_level(f, m, &m->link, "devices * core");
 }
@@ -163,8 +180,10 @@ const char *measure_text(Arena *a, const Measured *m, const char *version)
     FILE *f = s.f;
     put_head(f, m, version);
     put_how(f, m);
-    put_device(f, "core", "one core", m, &m->one, " / devices");
-    put_device(f, "cores", "all cores together", m, &m->all, "");
+    put_device(f, "core", "one core", m, &m->one, 0, " / devices");
+    if (pairs_of(m) > 0)
+        put_device(f, "pair", "two cores, one of which communicates", m, &m->one, MOST_COMM_THREADS, " / devices");
+    put_device(f, "cores", "all cores together", m, &m->all, 0, "");
     put_clusters(f, m);
     return text_stream_take(&s, a, NULL);
 }

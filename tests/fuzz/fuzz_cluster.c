@@ -10,7 +10,7 @@
 static const char *const words[] = {
     "cluster c { group n { 4 of d } link = 1 GB/s }", "device d { }", "0", "1", "2", "8", "1000000", "4294967296", "9223372036854775807",
     "-1", "0.5", "1e300", "80 GB", "1 B", "8 EB", "0 GB", "1e30 GB", "1 us", "0 s", "1e300 s", "50 GB/s", "1 bit/s", "50%", "0%", "200%",
-    "312 TFLOP/s", "0 FLOP/s", "1e300 TFLOP/s", "memory", "reserve", "bandwidth", "peak", "efficiency", "efficiency.memory", "efficiency.linear", "sms", "tile", "depth", "depth.attention", "launch", "threads", "backend",
+    "312 TFLOP/s", "0 FLOP/s", "1e300 TFLOP/s", "memory", "reserve", "bandwidth", "peak", "efficiency", "efficiency.memory", "efficiency.linear", "sms", "tile", "depth", "depth.attention", "launch", "threads", "comm_threads", "backend",
     "cpu", "cuda", "link", "latency", "topology", "switch", "ring", "full", "mesh", "host.memory", "host.link", "of", "param", "{", "}",
     "[", "]", "(", ")", ",", "=", ":", "+", "*", "/", "-", "\n", "\"s\"", "# c\n", "f32", "bf16", "f64", NULL,
 };

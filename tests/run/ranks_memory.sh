@@ -51,6 +51,8 @@ for layout in dp tp pp; do
     watch "$layout = 2" $layout.plan 2 --log l --eval v.txt --eval-every 3 --save $layout --save-every 2
 done
 plan_ranks four.plan 'mesh dp = 2, tp = 2; microbatches = 2; split heads, ffn, vocab by tp; shard optimizer by dp' laptop4 >said || cat said
+sed -E 's/^( +)threads( +)= 1$/&\n\1comm_threads = 1/' dp.plan >beside.plan
+watch "dp = 2, communicating beside computing" beside.plan 2 --log l --eval v.txt --eval-every 3 --save beside --save-every 2
 watch "dp = 2, tp = 2, sharded moments" four.plan 4 --eval v.txt --eval-every 3 --save four --save-every 2
 
 # Devices with exactly the bytes of the fullest rank's map and the reserve will do; with one

@@ -56,9 +56,9 @@ static const char *cluster_text(Instance *in)
     const char *outer = in->nodes == 1 ? "" : arena_printf(in->c.a, "  level pod = %lld * node { link = %lld MB/s, latency = %lld us, topology = switch }\n",
         (long long)in->nodes, (long long)DRAW_OF(r, 100, 1000, 10000), (long long)DRAW_OF(r, 2, 20));
     return arena_printf(in->c.a,
-        "device d {\n  %s\n  memory = %lld B\n  reserve = 0 B\n  bandwidth = %lld GB/s\n  peak.f32 = %lld GFLOP/s\n}\n"
+        "device d {\n  %s\n%s  memory = %lld B\n  reserve = 0 B\n  bandwidth = %lld GB/s\n  peak.f32 = %lld GFLOP/s\n}\n"
         "cluster c {\n  level node = %lld * d { link = %lld MB/s, latency = %lld us, topology = full%s }\n%s}\n",
-        kind, (long long)in->memory, (long long)DRAW_OF(r, 1, 10, 100), (long long)DRAW_OF(r, 1, 10, 100),
+        kind, in->courier ? "  comm_threads = 1\n" : "", (long long)in->memory, (long long)DRAW_OF(r, 1, 10, 100), (long long)DRAW_OF(r, 1, 10, 100),
         (long long)(in->devices / in->nodes), (long long)DRAW_OF(r, 100, 1000, 10000), (long long)DRAW_OF(r, 1, 10), cores, outer);
 }
 
@@ -86,7 +86,9 @@ void instance_draw(Instance *in, uint64_t seed)
     *in = (Instance){.draw = draw_from(seed, "search"), .most = UINT64_MAX};
     Draw *r = &in->draw;
     in->c.a = arena_new("test");
+    Draw other = draw_from(seed, "courier");
     in->cuda = draw_below(r, 2);
+    in->courier = !in->cuda && draw_below(&other, 2);
     in->adamw = draw_below(r, 3) > 0;
     in->kind = (Kind)DRAW_OF(r, PERCEPTRON, PERCEPTRON, ATTENTION, ATTENTION, BOTH);
     in->batch = in->kind == PERCEPTRON ? DRAW_OF(r, 4, 6, 8) : DRAW_OF(r, 1, 2, 2, 4, 6);

@@ -24,7 +24,7 @@ typedef struct Instance {
     Kind        kind;
     int64_t     batch, rounds, more, hidden, ffn, class, devices, nodes, memory;     /* more: rounds of g */
     int64_t     seq, heads, kv_heads;
-    bool        cuda, adamw, tied, open[OPENS];
+    bool        cuda, courier, adamw, tied, open[OPENS];
     TestPiece   piece[MOST_PIECES]; uint32_t npiece;
     const char *given;                /* its rules */
     /* what enumeration has found */

@@ -25,6 +25,7 @@ enum { WORDS = 10000 };               /* of a message that is not small */
 typedef struct Fault {
     double      timeout;
     atomic_int  stop;                 /* the rank that is stuck may go */
+    bool        second;               /* others wait at a second end */
     atomic_int  ended;                /* ranks whose wait ended with ERR_COMM */
 } Fault;
 
@@ -93,10 +94,13 @@ static void assert_says(const char *text, const char *word)
 /* The last rank computes for ever; each other waits for the next one, rank 0 not directly. */
 static int chain(Ranks *r, Arena *a, Endpoint *e)
 {
-    (void)a;
     Fault *f = r->ctx;
     endpoint_timeout(e, f->timeout);
     endpoint_progress(e, 40 + e->rank);
+    if (f->second && e->rank < e->nrank - 1) {
+        e = endpoint_second(a, e);
+        endpoint_beside(e, 60 + e->rank);
+    }
     if (e->rank == e->nrank - 1) {
         while (!atomic_load(&f->stop))
             usleep(1000);
@@ -124,6 +128,22 @@ static void stuck_rank_is_blamed(void **state)
     assert_says(text, "error: rank 3 made no progress for ");
     assert_says(text, "while others waited for it, at instruction 43\n");
     assert_says(text, "note: rank 1, at instruction 41, waits for rank 2 in receive\n");
+}
+
+/* The others wait at second ends: what they began last at the first is not what they wait in. */
+static void second_ends_wait_too(void **state)
+{
+    (void)state;
+    Fault f = {.timeout = PATIENCE, .second = true};
+    Ranks r = {.n = 4, .part = 1 << 16, .ngroup = 1, .fn = chain, .ctx = &f};
+    catch_stderr();
+    int failed = run_threads(&r);
+    const char *text = caught();
+    assert_int_equal(failed, 0);
+    assert_int_equal(count(text, "error:"), 1);
+    assert_says(text, "error: rank 3 made no progress for ");
+    assert_says(text, "while others waited for it, at instruction 43\n");
+    assert_says(text, "note: rank 1, at instruction 61, waits for rank 2 in receive\n");
 }
 
 /* Two ranks receive from each other. */
@@ -190,7 +210,7 @@ static int gives_up(Ranks *r, Arena *a, Endpoint *e)
     endpoint_progress(e, 7);
     if (e->rank == e->nrank - 1) {
         for (int rank = 0; rank < e->nrank - 1; rank++)
-            while (atomic_load(&world_progress(r->world, rank)->waits_for) != e->rank)
+            while (atomic_load(&world_progress(r->world, rank)->wait[0].rank) != e->rank)
                 usleep(1000);
         usleep(200000);
         world_abort(r->world, e->rank, "cannot go on");
@@ -306,7 +326,7 @@ static void other_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stuck_rank_is_blamed),          cmocka_unit_test(circle_is_found),
+        cmocka_unit_test(stuck_rank_is_blamed), cmocka_unit_test(second_ends_wait_too),          cmocka_unit_test(circle_is_found),
         cmocka_unit_test(slow_rank_is_waited_for),       cmocka_unit_test(mapping_counts_as_progress),
         cmocka_unit_test(abort_ends_all_waits),
         cmocka_unit_test(dead_process_ends_the_run),     cmocka_unit_test(impossible_worlds_are_refused),

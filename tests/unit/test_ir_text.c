@@ -117,8 +117,10 @@ static void streams_and_waits_read_back(void **state)
         p->instr[i].stream = STREAM_gradient;
     PUSH(b.a, p->wait, p->nwait, ((Wait){.instr = update->first, .on = backward->end - 2, .same_slot = true}));
     PUSH(b.a, p->wait, p->nwait, ((Wait){.instr = update->first, .on = backward->end - 1}));
+    p->comm_threads = 1;
     char *once = text_of(print_program, p);
     assert_int_equal(read_program(b.a, once, strlen(once), stderr, &again), OK);
+    assert_int_equal(again->comm_threads, 1);
     assert_int_equal(again->instr[update->first].stream, STREAM_gradient);
     assert_int_equal(again->nwait, 2);
     assert_true(again->wait[0].same_slot && !again->wait[1].same_slot);
@@ -289,6 +291,29 @@ static void a_cluster_prints_in_the_language(void **state)
         "  level rack   = 2 * socket { link = 1 GB/s, latency = 20 us, topology = switch, efficiency = 0.8 }\n"
         "  host.link = 55 GB/s\n}\n");
     assert_int_equal(cluster_check(&c, stderr), 0);
+}
+
+static void threads_that_communicate_print_in_the_language(void **state)
+{
+    (void)state;
+    Cluster c = laptop();
+    Device d = *c.device;
+    FILE *f, *err = fopen("/dev/null", "w");
+    char text[2048];
+    assert_false(device_overlaps(&d));
+    d.comm_threads = 1;
+    c.device = &d;
+    f = fmemopen(text, sizeof text, "w");
+    cluster_print(f, &c);
+    fclose(f);
+    assert_non_null(strstr(text, "  backend      = cpu\n  threads      = 2\n  comm_threads = 1\n  memory       = 8 GiB\n"));
+    assert_true(device_overlaps(&d));
+    assert_int_equal(cluster_check(&c, stderr), 0);
+    d.comm_threads = 2;
+    assert_int_equal(cluster_check(&c, err), 1);
+    d = (Device){.name = "gpu", .backend = BACKEND_CUDA, .memory = 1 << 30, .bandwidth = 1e9, .comm_threads = 1};
+    assert_int_equal(cluster_check(&c, err), 1);
+    fclose(err);
 }
 
 static void curves_of_ops_print_in_the_language(void **state)
@@ -504,7 +529,7 @@ int main(void)
         cmocka_unit_test(damaged_dumps_are_refused_or_sound),
         cmocka_unit_test(quantities_are_short_and_exact),
         cmocka_unit_test(a_cluster_prints_in_the_language),
-        cmocka_unit_test(curves_of_ops_print_in_the_language),
+        cmocka_unit_test(threads_that_communicate_print_in_the_language), cmocka_unit_test(curves_of_ops_print_in_the_language),
         cmocka_unit_test(a_profile_prints_in_the_language),
         cmocka_unit_test(a_broken_cluster_is_found),
         cmocka_unit_test(a_plan_prints_its_rules),

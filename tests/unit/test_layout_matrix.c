@@ -22,9 +22,11 @@ typedef struct RowGroup {
     int         dozen;                /* of rows of many ranks; -1: all rows */
     bool        single, large;        /* in f32; sequences of 60 */
     int         steps, twice;         /* every how many-th row is run twice */
+    bool        beside;               /* ranks communicate beside computing; the second time they do not, and must come to the same bits */
 } RowGroup;
 
-enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUPS };
+enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUP_beside, GROUP_beside_processes, GROUP_beside_races, GROUP_beside_lifetimes,
+       GROUPS };
 
 static const RowGroup groups[GROUPS] = {
     [GROUP_lockstep] = {"lockstep", FAMILY_decoders, START_lockstep, "in lockstep", -1, false, false, 2, 8},
@@ -37,6 +39,10 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_bundled_threads] = {"bundled_threads", FAMILY_bundled, START_threads, "as threads", -1, false, false, 2, 8},
     [GROUP_bundled_f32] = {"bundled_f32", FAMILY_bundled, START_threads, "as threads", -1, true, false, 2, 8},
     [GROUP_bundled_processes] = {"bundled_processes", FAMILY_bundled, START_processes, "as processes", 0, false, false, 3, 1},
+    [GROUP_beside] = {"beside", FAMILY_decoders, START_threads, "as threads with a courier each", -1, false, true, 2, 1, true},
+    [GROUP_beside_processes] = {"beside_processes", FAMILY_bundled, START_processes, "as processes with a courier each", 0, false, false, 3, 1, true},
+    [GROUP_beside_races] = {"beside_races", FAMILY_decoders, START_threads, "as threads with a courier each under ThreadSanitizer", 1, false, false, 3, 12, true},
+    [GROUP_beside_lifetimes] = {"beside_lifetimes", FAMILY_decoders, START_threads, "as threads with a courier each under AddressSanitizer", 2, false, false, 3, 4, true},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -139,11 +145,14 @@ static Model model_of_row(Arena *a, const Row *r, const RowGroup *g)
     return m;
 }
 
-static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, const char *what)
+static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, bool beside, const char *what)
 {
     const Begun begun = {fixture_of(r), classes_of(m->g)};
     const Plan plan = plan_of(m, pin);
-    history_run(h, m->a, lower_programs(m, &plan), plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun}, what);
+    Program *const *p = lower_programs(m, &plan);
+    for (uint32_t i = 0; i < plan.ndevices; i++)
+        p[i]->comm_threads = beside;
+    history_run(h, m->a, p, plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun}, what);
 }
 
 /* What is known of a model on one device: the cost of a head of zeros, and that its norm is
@@ -188,7 +197,7 @@ static const History *reference_of(Reference *ref, const Row *r, const RowGroup 
     }
     close_reference(ref);
     *ref = (Reference){.a = a, .key = key, .m = model_of_row(a, r, g)};
-    run_pin(&ref->one, &ref->m, r, (Pin){1, 1, 1, 1, 1, ""}, g, START_lockstep, what);
+    run_pin(&ref->one, &ref->m, r, (Pin){1, 1, 1, 1, 1, ""}, g, START_lockstep, false, what);
     check_one(r, &ref->one, g->single ? &in_f32 : &in_f64, what);
     return &ref->one;
 }
@@ -201,11 +210,11 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
     Model m = model_of_row(a, r, g);
     History all, again;
     const History *one = reference_of(&done->ref, r, g, what);
-    run_pin(&all, &m, r, pin_of(a, r), g, g->start, what);
+    run_pin(&all, &m, r, pin_of(a, r), g, g->start, g->beside, what);
     check_split(&m, r, &all, &done->split, what);
     same_history(one, &all, limits, what);
     if (twice) {
-        run_pin(&again, &m, r, pin_of(a, r), g, g->start, what);
+        run_pin(&again, &m, r, pin_of(a, r), g, g->start, false, what);
         same_bits(&all, &again, what);
         history_close(&again);
     }
@@ -399,8 +408,8 @@ static int run_one_group(RowGroup g)
 static int run_usual(void)
 {
     Arena *a = arena_new("titles");
-    RowGroup lockstep = groups[GROUP_lockstep], lifetimes = groups[GROUP_lifetimes], models = groups[GROUP_bundled];
-    const struct CMUnitTest tests[] = {group_test(a, &lockstep), group_test(a, &lifetimes), group_test(a, &models), cmocka_unit_test(heads_that_do_not_divide)};
+    RowGroup lockstep = groups[GROUP_lockstep], lifetimes = groups[GROUP_lifetimes], beside = groups[GROUP_beside_lifetimes], models = groups[GROUP_bundled];
+    const struct CMUnitTest tests[] = {group_test(a, &lockstep), group_test(a, &lifetimes), group_test(a, &beside), group_test(a, &models), cmocka_unit_test(heads_that_do_not_divide)};
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(a);
     return bad;

@@ -301,6 +301,30 @@ static const Cluster *cluster_of(Run *r, const char *name, const char *devices)
     return cl;
 }
 
+/* A thread that communicates has a core, or there is none. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (int cores = 1; cores < 9; cores++) {
+        Arena *a = arena_new("text");
+        Measured m = made_up(a);
+        m.machine.cores = cores;
+        const char *text = measure_text(a, &m, "0");
+        assert_true((strstr(text, "comm_threads") != NULL) == (cores >= 4));
+        Run r = run_text(text);
+        assert_int_equal(cluster_of(&r, NULL, NULL)->device[0].comm_threads, 0);
+        if (cores >= 4) {
+            const Cluster *pairs = cluster_of(&r, "pairs", NULL);
+            const Device *d = &pairs->device[0];
+            assert_true(d->threads == 1 && d->comm_threads == 1 && pairs->ndevices >= 2);
+            assert_in_range(pairs->ndevices * 2, cores - 1, cores);
+            assert_true(pairs->ndevices * d->memory <= m.machine.memory);
+        }
+        arena_free(r.arena);
+        arena_free(a);
+    }
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -330,7 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_copying), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_copying), cmocka_unit_test(test_text), cmocka_unit_test(test_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

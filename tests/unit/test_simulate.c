@@ -174,6 +174,103 @@ static void sums_longer_than_backward_show(void **state)
     timing_free(&t);
 }
 
+/* ---- a thread that communicates ---- */
+
+static void courier(Timing *t)
+{
+    t->cl.device->backend = BACKEND_CPU;
+    t->cl.device->threads = t->cl.device->comm_threads = 1;
+}
+
+static void a_courier_hides_sums(void **state)
+{
+    (void)state;
+    for (uint32_t m = 1; m < 6; m += 2) {
+        Timing t = ddp(m, 200000, 50000);
+        courier(&t);
+        Simulation sim = timing_simulate(&t);
+        int64_t sum = sim.stage[0].cost[1].ns;
+        assert_in_range(sum, 50000, 200000);
+        assert_int_equal(sim.ns, m * 400000 + sum + 1000);
+        assert_int_equal(sim.stage[0].exposed[AXIS_dp], sum);
+        assert_int_equal(sim.stage[0].hidden[AXIS_dp], sum);
+        assert_int_equal(parts_of(&sim.stage[0]), sim.ns);
+        t.cl.device->comm_threads = 0;
+        sim = timing_simulate(&t);
+        assert_int_equal(sim.ns, m * 400000 + 2 * sum + 1000);
+        assert_int_equal(sim.stage[0].hidden[AXIS_dp], 0);
+        timing_free(&t);
+    }
+}
+
+/* It needs a core: where each of two has a rank that computes, as much is lost as is hidden. */
+static void a_courier_needs_a_core(void **state)
+{
+    (void)state;
+    Timing t = ddp(1, 200000, 50000);
+    courier(&t);
+    int64_t sum = timing_simulate(&t).stage[0].cost[1].ns, alone = 400000 + sum + 1000;
+    t.cl.level[0].cores = 4;
+    assert_int_equal(timing_simulate(&t).ns, alone);
+    t.cl.level[0].cores = 2;
+    Simulation sim = timing_simulate(&t);
+    assert_in_range(sim.ns, alone + sum - 2, alone + sum + 2);
+    assert_in_range(sim.stage[0].hidden[AXIS_dp], 2 * sum - 2, 2 * sum + 2);
+    assert_int_equal(parts_of(&sim.stage[0]), sim.ns);
+    t.cl.level[0].cores = 0;
+    t.cl.level[0].bandwidth = 2e9;                                           /* of 4e9 */
+    assert_in_range(timing_simulate(&t).ns, alone + sum - 2, alone + sum + 2);
+    timing_free(&t);
+}
+
+/* It has one order: what computing is about to need stands behind a sum of gradients. */
+static void a_courier_has_one_order(void **state)
+{
+    (void)state;
+    Timing t = timing_new(BACKEND_CUDA, LEVELS({2, 1e9, 0}));
+    timing_mesh(&t, 1, 2, 1);
+    Program *p = timing_program(&t, 0);
+    uint32_t pair = timing_group(p, 2, 0, 1), a = timing_run(p, 1000);
+    uint32_t g = timing_comm(p, OP_all_reduce, STREAM_gradient, pair, 50000), c = timing_comm(p, OP_all_reduce, STREAM_collective, pair, 2000);
+    uint32_t b = timing_run(p, 1000);
+    timing_proc(p, PROC_forward, 0);
+    timing_call(p, 0, 0, 0);
+    timing_wait(p, g, a, false);
+    timing_wait(p, c, a, false);
+    timing_wait(p, b, c, false);
+    Simulation sim = timing_simulate(&t);
+    assert_int_equal(sim.ns, 1000 + sim.stage[0].cost[g].ns);
+    courier(&t);
+    sim = timing_simulate(&t);
+    assert_int_equal(sim.ns, 2000 + sim.stage[0].cost[g].ns + sim.stage[0].cost[c].ns);
+    timing_free(&t);
+}
+
+/* Messages are left for the receiver, whose courier takes them while it computes; what was sent is not
+ * written before it was taken. */
+static void couriers_carry_messages(void **state)
+{
+    (void)state;
+    for (int gpipe = 0; gpipe < 2; gpipe++) {
+        Pipe of = {.stages = 3, .m = 12, .forward = 100000, .backward = 200000, .bytes = 9000, .gpipe = gpipe};
+        Timing t = pipe_new(BACKEND_CPU, &of, 1e9, 0, true);
+        int64_t in_order = timing_simulate(&t).ns;
+        courier(&t);
+        Simulation sim = timing_simulate(&t);
+        int64_t message = sim.stage[1].cost[0].ns;
+        assert_in_range(message, 9000, 30000);
+        assert_true(sim.ns < in_order);
+        assert_true(sim.ns >= 14 * 300000 + 4 * message);
+        int64_t hidden = 0;
+        for (int s = 0; s < 3; s++) {
+            assert_int_equal(parts_of(&sim.stage[s]), sim.ns);
+            hidden += sim.stage[s].hidden[AXIS_pp];
+        }
+        assert_true(gpipe || hidden > 0);            /* with gpipe a stage sends as the next one ends: it just waits less */
+        timing_free(&t);
+    }
+}
+
 /* ---- shared processors ---- */
 
 static void four_ranks_on_two_cores(void **state)
@@ -361,6 +458,10 @@ int main(void)
         cmocka_unit_test(sums_longer_than_backward_show),
         cmocka_unit_test(four_ranks_on_two_cores),
         cmocka_unit_test(stages_share_while_both_compute),
+        cmocka_unit_test(a_courier_hides_sums),
+        cmocka_unit_test(a_courier_needs_a_core),
+        cmocka_unit_test(a_courier_has_one_order),
+        cmocka_unit_test(couriers_carry_messages),
         cmocka_unit_test(sums_over_stages_meet),
         cmocka_unit_test(schedules_of_codegen),
         cmocka_unit_test(equal_nodes_are_equal),
