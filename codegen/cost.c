@@ -4,6 +4,8 @@
  *   attention   FLOP that are not masked / (peak * curve * depth), or the bytes
  *   the others  bytes / (bandwidth * curve)
  *
+ * On a machine whose last cache is known, a matmul also waits for what was left so long ago that it
+ * lies in no cache any more, and communication for memory.
  * each after a launch.  `curve` is the device's efficiency at that size. */
 #include "codegen/cost.h"
 
@@ -213,6 +215,47 @@ static const Device *device_of(const CostModel *cm, const Program *p)
     return &cm->cl->device[cm->cl->kind[cm->plan->devices[p->rank]]];
 }
 
+/* The dtype that an instruction computes in, as kernels are chosen by. */
+static DType computes_in(const Program *p, const Instr *in)
+{
+    DType first = DTYPES;
+    for (int i = 0; i < in->narg + in->nout; i++) {
+        TensorId t = i < in->narg ? in->arg[i] : in->out[i - in->narg];
+        DType type = has_tensor(t) ? p->tensor[t.i].dtype : DTYPES;
+        if (type == DT_bf16)
+            return type;
+        if (first == DTYPES && type < DTYPES && dtype_is_float(type))
+            first = type;
+    }
+    return first;
+}
+
+/* Whether an instruction has an option: a tensor that it is given, a switch that is on. */
+static bool has_option(const Instr *in, uint8_t with)
+{
+    const char *name = op_sig(in->op)->formal[with - 1].name;
+    int arg = op_arg_index(in->op, name), attr = op_attr_index(in->op, name);
+    return arg >= 0 ? has_tensor(in->arg[arg]) : attr >= 0 && in->attr[attr].i != 0;
+}
+
+/* The closest curve of an instruction's op, else the one that stands for its kind. */
+static const Curve *curve_of(const Device *d, const Program *p, const Instr *in)
+{
+    const OpCurve *best = NULL;
+    int closest = -1;
+    for (uint32_t i = 0; i < d->nof_op && d->of_op[i].op <= in->op; i++) {
+        const OpCurve *c = &d->of_op[i];
+        if (c->op != in->op || (c->with && !has_option(in, c->with)) || (c->typed && (int)computes_in(p, in) != c->typed - 1))
+            continue;
+        int close = 2 * (c->with > 0) + (c->typed > 0);
+        if (close > closest) {
+            best = c;
+            closest = close;
+        }
+    }
+    return best ? &best->curve : op_computes(in->op) ? &d->efficiency : &d->memory_efficiency;
+}
+
 /* FLOP/s of matmuls in the type of the first argument. */
 static double peak_of(const Device *d, const Program *p, const Instr *in)
 {
@@ -226,10 +269,10 @@ static bool is_attention(OpKind op)
     return op == OP_attention || op == OP_attention_grad;
 }
 
-static double attention_seconds(const Device *d, const Instr *in, double peak)
+static double attention_seconds(const Device *d, const Program *p, const Instr *in, double peak)
 {
     double flops = in->flops * attended(in), t = of_role(in, 't');
-    const Curve *own = device_curve(d, in->op), *forward = device_curve(d, OP_attention);
+    const Curve *own = curve_of(d, p, in), *forward = device_curve(d, OP_attention);
     double part = own == &d->efficiency && in->op == OP_attention_grad ? curve_at(forward, flops) * ATTENTION_GRAD : curve_at(own, flops);
     return flops / (peak * part * depth_part(t, d->attention_depth));
 }
@@ -248,9 +291,9 @@ static double compute_seconds(CostModel *cm, const Device *d, const Program *p, 
     if (!op_computes(in->op) || !(in->flops > 0) || !(peak > 0))
         return 0;
     if (is_attention(in->op))
-        return attention_seconds(d, in, peak);
+        return attention_seconds(d, p, in, peak);
     Gemm g = gemm_of(p, in);
-    return gemm_seconds(cm, d, g, peak * curve_at(device_curve(d, in->op), in->flops) * alignment(d, p, in, &g));
+    return gemm_seconds(cm, d, g, peak * curve_at(curve_of(d, p, in), in->flops) * alignment(d, p, in, &g));
 }
 
 double cost_work(const Program *p, const Instr *in)
@@ -263,7 +306,7 @@ double cost_work(const Program *p, const Instr *in)
 static double memory_seconds(const Device *d, const Program *p, const Instr *in)
 {
     double bytes = moved_bytes(p, in);
-    const Curve *c = op_computes(in->op) ? &d->memory_efficiency : device_curve(d, in->op);
+    const Curve *c = op_computes(in->op) ? &d->memory_efficiency : curve_of(d, p, in);
     return bytes > 0 ? bytes / (d->bandwidth * curve_at(c, bytes)) : 0;
 }
 
@@ -276,6 +319,40 @@ CostClass cost_class(OpKind op)
     if (op == OP_adamw || op == OP_sgd || op == OP_sum_squares)
         return COST_optimizer;
     return op_computes(op) ? COST_matmul : COST_memory;
+}
+
+/* ---- caches ---- */
+
+/* Bytes of tensors that wait for a later pass over the model: what was computed a moment ago is in a cache. */
+static double lasting_bytes(const Program *p, const TensorId *t, int n)
+{
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bool lasting = has_tensor(t[i]) && p->buffer[p->tensor[t[i].i].buffer.i].cls != CLASS_working;
+        bytes += lasting ? bytes_at(p, t[i]) : 0;
+    }
+    return bytes;
+}
+
+/* The part of it that the last cache has no room for: in a step all that the ranks map which share it goes
+ * through it, and what is thrown out is as good as random. */
+static double cold_part(const CostModel *cm, const Program *p)
+{
+    uint32_t l = 0, sharing = 0, own = cm->plan->devices[p->rank];
+    while (l < cm->cl->nlevel && !(cm->cl->level[l].cache > 0))
+        l++;
+    if (l == cm->cl->nlevel)
+        return 0;
+    for (uint32_t r = 0; r < cm->plan->ndevices; r++)
+        sharing += links_unit(&cm->links, l, cm->plan->devices[r]) == links_unit(&cm->links, l, own);
+    double all = (double)sharing * (double)program_map_bytes(p), cache = cm->cl->level[l].cache;
+    return all > cache ? 1 - cache / all : 0;
+}
+
+static double cold_bytes(const CostModel *cm, const Program *p, const Instr *in)
+{
+    double bytes = lasting_bytes(p, in->arg, in->narg) + lasting_bytes(p, in->out, in->nout);
+    return bytes > 0 ? bytes * cold_part(cm, p) : 0;
 }
 
 static bool is_matmul(OpKind op)
@@ -329,13 +406,14 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
     const Device *d = device_of(cm, p);
     Cost c = {.cls = cost_class(in->op)};
     if (c.cls == COST_link) {
-        c.link = link_seconds(p, groups, in);
+        c.link = link_seconds(p, groups, in) + (d->cold > 0 ? cold_bytes(cm, p, in) / d->bandwidth : 0);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */
         c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message + profile_stall(cm->profile, cm->plan->ndevices) : 0;
     } else {
         const Profile *by = cm->profile;
         double sum = separate_sum(cm, d, p, in);
         c.compute = compute_seconds(cm, d, p, in) * (c.cls == COST_attention ? by->slow_attention : by->slow_matmul) + sum;
+        c.compute += d->cold > 0 && c.cls == COST_matmul ? cold_bytes(cm, p, in) / d->cold : 0;
         c.memory = memory_seconds(d, p, in) * (op_computes(in->op) ? 1 : by->slow_memory) + sum;
         c.launch = op_info[in->op].flags & OPF_VIEW ? 0 : d->launch;
     }

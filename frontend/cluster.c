@@ -42,7 +42,7 @@ static void read_curve(Machine *m, const Node *pair, UnitKind size, Curve *out)
              size == UNIT_FLOP ? "GFLOP" : "MB");
 }
 
-/* `efficiency.OP`: the op of its last name; OP_KINDS with a message when there is none. */
+/* An op that a device computes, by its name in a key; OP_KINDS with a message when there is none. */
 static OpKind curve_op(Machine *m, const Node *key)
 {
     OpKind op = op_find(key->kid[1]->text);
@@ -59,19 +59,41 @@ static OpKind curve_op(Machine *m, const Node *key)
     return OP_KINDS;
 }
 
-/* Keep the curves in the order of ops.def. */
+/* What follows the op in `efficiency.OP.OPTION.DTYPE`, of which either may be left out. */
+static bool read_curve_kind(Machine *m, const Node *key, OpCurve *c)
+{
+    for (uint32_t i = 2; i < key->nkid; i++) {
+        const char *name = key->kid[i]->text;
+        uint8_t option = op_option(c->op, name);
+        DType type = dtype_find(name, (int)strlen(name));
+        if (option && !c->with && !c->typed) {
+            c->with = option;
+        } else if (type < DTYPES && !c->typed) {
+            c->typed = (uint8_t)(type + 1);
+        } else {
+            fail(m->e, key->kid[i]->at, "'%s' is neither an option of %s nor, after that, a dtype", name, op_info[c->op].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Keep the curves in their order. */
 static void add_op_curve(Machine *m, Device *d, const Node *pair, OpKind op)
 {
     OpCurve c = {.op = op}, last = c;
+    if (!read_curve_kind(m, pair->kid[0], &c))
+        return;
     for (uint32_t i = 0; i < d->nof_op; i++)
-        if (d->of_op[i].op == op) {
-            fail(m->e, pair->at, "'efficiency.%s' is set twice", op_info[op].name);
+        if (op_curve_order(&d->of_op[i], &c) == 0) {
+            char name[OP_CURVE_NAME];
+            fail(m->e, pair->at, "'efficiency.%s' is set twice", op_curve_name(&c, name, sizeof name));
             return;
         }
     read_curve(m, pair, op_computes(op) ? UNIT_FLOP : UNIT_BYTES, &c.curve);
     PUSH(m->cl->arena, d->of_op, d->nof_op, last);
     uint32_t i = d->nof_op - 1;
-    for (; i > 0 && d->of_op[i - 1].op > op; i--)
+    for (; i > 0 && op_curve_order(&d->of_op[i - 1], &c) > 0; i--)
         d->of_op[i] = d->of_op[i - 1];
     d->of_op[i] = c;
 }
@@ -79,7 +101,7 @@ static void add_op_curve(Machine *m, Device *d, const Node *pair, OpKind op)
 static bool is_op_curve(const Node *pair)
 {
     const Node *key = pair->kid[0];
-    return key->nkid == 2 && strcmp(key->kid[0]->text, "efficiency") == 0 && strcmp(key->kid[1]->text, "memory") != 0;
+    return key->nkid >= 2 && strcmp(key->kid[0]->text, "efficiency") == 0 && strcmp(key->kid[1]->text, "memory") != 0;
 }
 
 /* The pairs of a device: those with the name of an op are in no table. */
@@ -113,7 +135,7 @@ static void check_backend(Machine *m, const Device *d, const Key *threads, const
         fail(m->e, tile->at->at, "device '%s' has a 'tile', but no 'sms' to count tiles by", d->name);
 }
 
-enum { DEVICE_KEYS = 13, PEAK_KEYS = DTYPES };
+enum { DEVICE_KEYS = 14, PEAK_KEYS = DTYPES };
 
 static Device read_device(Machine *m, const Node *item)
 {
@@ -136,6 +158,7 @@ static Device read_device(Machine *m, const Node *item)
         {.name = "depth", .type = KEY_REAL, .out = &d.depth, .lo = 0, .hi = 1 << 20},
         {.name = "unaligned", .type = KEY_REAL, .out = &d.unaligned, .lo = 0.01, .hi = 1},
         {.name = "depth.attention", .type = KEY_REAL, .out = &d.attention_depth, .lo = 0, .hi = 1 << 20},
+        {.name = "cold", .type = KEY_QUANTITY, .out = &d.cold, .unit = UNIT_BYTES_PER_S, .lo = 1},
     };
     for (int t = 0; t < PEAK_KEYS; t++)
         key[DEVICE_KEYS + t] = (Key){.name = arena_printf(m->e->arena, "peak.%s", dtype_name((DType)t)), .type = KEY_QUANTITY,
@@ -227,6 +250,7 @@ static void read_level(Machine *m, const Node *node)
         {.name = "efficiency", .type = KEY_REAL, .out = &l.efficiency, .lo = 0.001, .hi = 1},
         {.name = "cores", .type = KEY_WHOLE, .out = &cores, .lo = 1, .hi = 1 << 20},
         {.name = "bandwidth", .type = KEY_QUANTITY, .out = &l.bandwidth, .unit = UNIT_BYTES_PER_S, .lo = 1},
+        {.name = "cache", .type = KEY_QUANTITY, .out = &l.cache, .unit = UNIT_BYTES, .lo = 1},
     };
     const Node *settings = node->kid[node->nkid - 1];
     if (!node_absent(settings))

@@ -22,7 +22,8 @@ static int key_width(const Device *d)
     w = wider(w, d->memory_efficiency.npoint ? "efficiency.memory" : "");
     w = wider(w, d->attention_depth > 0 ? "depth.attention" : "");
     for (uint32_t i = 0; i < d->nof_op; i++) {
-        int n = (int)(strlen("efficiency.") + strlen(op_info[d->of_op[i].op].name));
+        char name[OP_CURVE_NAME];
+        int n = (int)(strlen("efficiency.") + strlen(op_curve_name(&d->of_op[i], name, sizeof name)));
         w = n > w ? n : w;
     }
     for (int t = 0; t < DTYPES; t++) {
@@ -74,8 +75,8 @@ static void put_curves(FILE *f, int width, const Device *d)
     put_curve(f, width, "efficiency", &d->efficiency, QUANTITY_FLOP);
     put_curve(f, width, "efficiency.memory", &d->memory_efficiency, QUANTITY_BYTES);
     for (uint32_t i = 0; i < d->nof_op; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "efficiency.%s", op_info[d->of_op[i].op].name);
+        char key[OP_CURVE_NAME + 16], name[OP_CURVE_NAME];
+        snprintf(key, sizeof key, "efficiency.%s", op_curve_name(&d->of_op[i], name, sizeof name));
         put_curve(f, width, key, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
     }
 }
@@ -126,6 +127,8 @@ static void print_device(FILE *f, const Device *d)
     put_real_key(f, w, "depth", d->depth);
     put_real_key(f, w, "unaligned", d->unaligned);
     put_real_key(f, w, "depth.attention", d->attention_depth);
+    if (d->cold > 0)
+        put_quantity_key(f, w, "cold", d->cold, QUANTITY_BYTES_PER_S);
     if (d->launch > 0)
         put_quantity_key(f, w, "launch", d->launch, QUANTITY_SECONDS);
     fputs("}\n", f);
@@ -165,6 +168,10 @@ static void print_level(FILE *f, const Level *l, int name_width, int member_widt
         fputs(", bandwidth = ", f);
         quantity_put(f, l->bandwidth, QUANTITY_BYTES_PER_S);
     }
+    if (l->cache > 0) {
+        fputs(", cache = ", f);
+        quantity_put(f, l->cache, QUANTITY_BYTES);
+    }
     fputs(" }\n", f);
 }
 
@@ -189,9 +196,33 @@ static void print_levels(FILE *f, const Cluster *c)
 const Curve *device_curve(const Device *d, OpKind op)
 {
     for (uint32_t i = 0; i < d->nof_op; i++)
-        if (d->of_op[i].op == op)
+        if (d->of_op[i].op == op && !d->of_op[i].with && !d->of_op[i].typed)
             return &d->of_op[i].curve;
     return op_computes(op) ? &d->efficiency : &d->memory_efficiency;
+}
+
+int op_curve_order(const OpCurve *a, const OpCurve *b)
+{
+    return a->op != b->op ? (int)a->op - (int)b->op : a->with != b->with ? a->with - b->with : a->typed - b->typed;
+}
+
+uint8_t op_option(OpKind op, const char *name)
+{
+    const OpSig *sig = op_sig(op);
+    for (int i = 0; i < sig->nformal; i++) {
+        const SigFormal *f = &sig->formal[i];
+        bool chosen = f->kind == SIG_SCALAR && f->fallback && (f->tensor || strcmp(f->fallback, "false") == 0);
+        if (f->name && strcmp(f->name, name) == 0 && (chosen || f->optional))
+            return (uint8_t)(i + 1);
+    }
+    return 0;
+}
+
+const char *op_curve_name(const OpCurve *c, char *text, size_t room)
+{
+    snprintf(text, room, "%s%s%s%s%s", op_info[c->op].name, c->with ? "." : "", c->with ? op_sig(c->op)->formal[c->with - 1].name : "", c->typed ? "." : "",
+             c->typed ? dtype_name((DType)(c->typed - 1)) : "");
+    return text;
 }
 
 void cluster_print(FILE *f, const Cluster *c)
@@ -228,8 +259,8 @@ static void check_device(Checker *k, const Device *d)
     if (d->memory <= 0 || d->reserve < 0 || d->reserve >= d->memory)
         broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory,
                (long long)d->reserve);
-    if (!(d->bandwidth > 0) || d->launch < 0)
-        broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
+    if (!(d->bandwidth > 0) || d->launch < 0 || !(d->cold >= 0))
+        broken(k, "device '%s' has a bandwidth of %g bytes/s, %g where cold, and a launch of %g s", d->name, d->bandwidth, d->cold, d->launch);
     if (cpu != (d->threads > 0))
         broken(k, "device '%s' has %d threads", d->name, d->threads);
     if (d->sms < 0 || (cpu && d->sms) || !(d->tile >= 0 && d->tile <= 1) || (d->tile > 0 && !d->sms) || !(d->depth >= 0) ||
@@ -240,7 +271,7 @@ static void check_device(Checker *k, const Device *d)
     check_curve(k, d, &d->memory_efficiency, CURVE_MOST_MEMORY);
     for (uint32_t i = 0; i < d->nof_op; i++) {
         check_curve(k, d, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? 1 : CURVE_MOST_MEMORY);
-        if (d->of_op[i].op >= OP_KINDS || (i && d->of_op[i].op <= d->of_op[i - 1].op))
+        if (d->of_op[i].op >= OP_KINDS || (i && op_curve_order(&d->of_op[i - 1], &d->of_op[i]) >= 0))
             broken(k, "device '%s': curve %u is of no op, or out of order", d->name, i);
     }
 }
@@ -268,9 +299,9 @@ int cluster_check(const Cluster *c, FILE *err)
         check_device(&k, &c->device[i]);
     for (uint32_t i = 0; i < c->nlevel; i++) {
         const Level *l = &c->level[i];
-        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0 || l->bandwidth < 0)
-            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s, %d cores and a bandwidth of %g bytes/s", l->name, l->link,
-                   l->efficiency, l->latency, l->cores, l->bandwidth);
+        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0 || l->bandwidth < 0 || !(l->cache >= 0))
+            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s, %d cores, a bandwidth of %g bytes/s and a cache of %g bytes", l->name, l->link,
+                   l->efficiency, l->latency, l->cores, l->bandwidth, l->cache);
     }
     int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
     if (devices < 1 || devices != (int64_t)c->ndevices)

@@ -293,10 +293,20 @@ static Status execute(Rank *r, uint32_t i, const KCall *c, const Call *call)
     return OK;
 }
 
+/* Wait until what the procedure sent before was taken. */
+static Status settle(Rank *r, uint32_t proc)
+{
+    double waited = exchange_waited(r);
+    TRY(exchange_settle(r, proc));
+    if (r->tally)
+        tally_wait(r->tally, exchange_waited(r) - waited);
+    return OK;
+}
+
 Status rank_call(Rank *r, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
-    TRY(exchange_settle(r, call->proc));
+    TRY(settle(r, call->proc));
     r->step.micro = call->micro;
     for (uint32_t i = proc->first; i < proc->end; i++) {
         if (!instr_runs(&r->program->instr[i], r->program, call))

@@ -25,6 +25,11 @@ void tally_add(Tally *t, uint32_t instr, double seconds, double waited)
     t->now[t->parts->waiting] += waited;
 }
 
+void tally_wait(Tally *t, double seconds)
+{
+    t->now[t->parts->waiting] += seconds;
+}
+
 void tally_end(Tally *t, double seconds)
 {
     double *step = t->step[t->steps++ % TALLY_STEPS], known = 0;

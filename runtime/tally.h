@@ -28,6 +28,7 @@ Tally *tally_new(Arena *, const TallyParts *);
 void   tally_begin(Tally *);          /* a step */
 /* An instruction took so long, of which it waited. */
 void   tally_add(Tally *, uint32_t instr, double seconds, double waited);
+void   tally_wait(Tally *, double seconds);          /* between instructions */
 void   tally_end(Tally *, double seconds);
 /* What to print, for people on a terminal a line a part, else one line; NULL before the
  * first step that counts. */

@@ -5,8 +5,12 @@
 
 /* Matmuls of the shapes that training makes; `best`: only those that come near the peak. */
 void products_add(Bench *, bool best, double memory);
-/* All other ops: in the caches, and beyond them. */
+/* Some twice: as a step finds its operands, then with copies that read so many bytes in all. */
+void products_add_pairs(Bench *, int64_t apart);
+/* All other ops: in the caches, and beyond them, and with options that make them slower. */
 void ops_add(Bench *, const Machine *);
+/* Those that a model of fewer bits computes in these, in the caches. */
+void ops_add_narrow(Bench *, const Machine *);
 /* Whether an op is among them: not scalars, what moves nothing, and products, which are
  * measured in more shapes. */
 bool ops_timed(OpKind, DType compute, Isa);

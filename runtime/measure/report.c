@@ -101,8 +101,9 @@ static void put_curves(FILE *f, const Device *d)
     put_curve(f, "", &d->efficiency, QUANTITY_FLOP);
     fprintf(f, "  # other ops: of peak.f32 by FLOP, or of bandwidth by bytes; the first is for ops without one\n");
     put_curve(f, "memory", &d->memory_efficiency, QUANTITY_BYTES);
+    char name[OP_CURVE_NAME];
     for (uint32_t i = 0; i < d->nof_op; i++)
-        put_curve(f, op_info[d->of_op[i].op].name, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
+        put_curve(f, op_curve_name(&d->of_op[i], name, sizeof name), &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
 }
 
 /* `share`: what the device's part of the memory is divided by, as text. */
@@ -123,6 +124,11 @@ static void put_device(FILE *f, const char *name, const char *doc, const Measure
             fprintf(f, " # the fastest matmul\n");
         }
     put_curves(f, &d->of);
+    if (d->of.cold > 0) {
+        fputs("  ", f);
+        put_key(f, "cold", d->of.cold, QUANTITY_BYTES_PER_S);
+        fprintf(f, " # matmuls whose operands lie in no cache\n");
+    }
     fputs("  ", f);
     put_key(f, "launch", d->of.launch, QUANTITY_SECONDS);
     fprintf(f, " # an addition of a few numbers\n}\n");
@@ -142,6 +148,10 @@ static void put_level(FILE *f, const Measured *m, const MeasuredLink *l, const c
     real_print(f, rounded(l->of.efficiency));
     fprintf(f, ", cores = %d, ", m->machine.cores);
     put_key(f, "bandwidth", m->bandwidth[m->ncopying - 1], QUANTITY_BYTES_PER_S);
+    if (m->machine.cache > 0) {
+        fputs(", ", f);
+        put_key(f, "cache", (double)m->machine.cache, QUANTITY_BYTES);
+    }
     fprintf(f, " }\n}\n");
 }
 

@@ -295,7 +295,7 @@ static void curves_of_ops_print_in_the_language(void **state)
 {
     (void)state;
     static CurvePoint one[] = {{0, 0.8}}, bytes[] = {{1e6, 0.3}, {1e8, 0.9}};
-    static OpCurve ops[] = {{OP_linear, {one, 1}}, {OP_gelu, {bytes, 2}}};
+    static OpCurve ops[] = {{.op = OP_linear, .curve = {one, 1}}, {.op = OP_gelu, .curve = {bytes, 2}}};
     Cluster c = laptop();
     Device d = *c.device;
     d.backend = BACKEND_CUDA;

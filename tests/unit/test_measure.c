@@ -268,7 +268,7 @@ static MeasuredDevice a_device(Arena *a, int threads)
     d.of.memory_efficiency = (Curve){memory_points, 2};
     for (OpKind op = 0; op < OP_KINDS; op++)
         if (ops_timed(op, DT_f32, isa_best())) {
-            OpCurve c = {op, op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
+            OpCurve c = {.op = op, .curve = op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
             PUSH(a, d.of.of_op, d.of.nof_op, c);
         }
     return d;
