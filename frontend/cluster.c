@@ -71,7 +71,8 @@ static bool read_curve_kind(Machine *m, const Node *key, OpCurve *c)
         } else if (type < DTYPES && !c->typed) {
             c->typed = (uint8_t)(type + 1);
         } else {
-            fail(m->e, key->kid[i]->at, "'%s' is neither an option of %s nor, after that, a dtype", name, op_info[c->op].name);
+            Diag *d = fail(m->e, key->kid[i]->at, "'%s' is neither an option of %s nor, after that, a dtype", name, op_info[c->op].name);
+            diag_help(m->e->ds, d, "an option is an optional tensor or a switch, as in 'efficiency.attention.bias' or 'efficiency.gelu.exact.bf16'");
             return false;
         }
     }
