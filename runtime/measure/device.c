@@ -12,7 +12,7 @@
 static const double LIKE = 3, MOST_SECONDS = 0.15;
 
 /* Parts of a device's time: f32; a dtype of fewer bits; the peak of another one. */
-static const double PART_OPS = 0.5, PART_NARROW = 0.33, PART_PEAK = 0.1, PART_COLD = 0.07;
+static const double PART_OPS = 0.6, PART_NARROW = 0.27, PART_PEAK = 0.07, PART_COLD = 0.06;
 
 /* Times a core's own cache: how much is read between two uses of a copy's arguments. */
 enum { APART = 16 };
@@ -183,7 +183,7 @@ static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, Mea
 {
     Bench *b = bench_new(a, DT_f32, m->of.threads, apart_of(&o->machine, m->of.threads));
     uint32_t tiny = add_tiny(b);
-    products_add(b, false, (double)o->machine.memory);
+    products_add(b, PRODUCTS_ALL, (double)o->machine.memory);
     ops_add(b, &o->machine);
     TRY(bench_open(b, o->machine.isa));
     rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
@@ -196,7 +196,7 @@ static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, Mea
 static Status measure_narrow(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
     Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add(b, false, (double)o->machine.memory);
+    products_add(b, PRODUCTS_REUSING, (double)o->machine.memory);
     ops_add_narrow(b, &o->machine);
     TRY(bench_open(b, o->machine.isa));
     rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
@@ -236,7 +236,7 @@ static Status measure_cold(Arena *a, const MeasureOptions *o, double seconds, Me
 static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
     Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add(b, true, (double)o->machine.memory);
+    products_add(b, PRODUCTS_BEST, (double)o->machine.memory);
     TRY(bench_open(b, o->machine.isa));
     rounds_run(b->probe, b->nitem, seconds, 0);
     m->of.peak[dtype] = best_product(b);

@@ -3,8 +3,10 @@
 /* What a device's figures are measured with; private to this folder. */
 #include "runtime/measure/bench.h"
 
-/* Matmuls of the shapes that training makes; `best`: only those that come near the peak. */
-void products_add(Bench *, bool best, double memory);
+/* Matmuls of the shapes that training makes: all; without those of few rows, which are bound by memory; only
+ * those that come near the peak. */
+typedef enum Products { PRODUCTS_ALL, PRODUCTS_REUSING, PRODUCTS_BEST } Products;
+void products_add(Bench *, Products, double memory);
 /* Some twice: as a step finds its operands, then with copies that read so many bytes in all. */
 void products_add_pairs(Bench *, int64_t apart);
 /* All other ops: in the caches, and beyond them, and with options that make them slower. */

@@ -146,15 +146,15 @@ bool ops_timed(OpKind op, DType compute, Isa isa)
     return !product && !(op_info[op].flags & (OPF_COMM | OPF_VIEW)) && kernel_find(op, compute, isa) && work_of(op, compute, 64) > BUFFER_ALIGN;
 }
 
-/* `fewer`: without the largest. */
-static void add_op(Bench *b, OpKind op, const Machine *m, bool fewer)
+/* Without so many of the largest sizes, at most two. */
+static void add_op(Bench *b, OpKind op, const Machine *m, int fewer)
 {
     double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
     const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
     if (op_computes(op) && has_axis(op, "t"))
-        add_lengths(b, op, fewer);
+        add_lengths(b, op, fewer > 0);
     else if (op_computes(op))
-        add_sizes(b, op, flop, 3 - fewer);
+        add_sizes(b, op, flop, fewer > 0 ? 2 : 3);
     else
         add_sizes(b, op, bytes, 4 - fewer);
 }
@@ -166,12 +166,12 @@ void ops_add(Bench *b, const Machine *m)
     for (OpKind op = 0; op < OP_KINDS; op++)
         if (ops_timed(op, compute, m->isa)) {
             b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
-            add_op(b, op, m, is_plain(op, compute, m->isa));
+            add_op(b, op, m, is_plain(op, compute, m->isa) ? 1 : 0);
         }
     b->apart = 0;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         b->with = op_option(options[i].op, options[i].option);
-        add_op(b, options[i].op, m, true);
+        add_op(b, options[i].op, m, 1);
     }
     b->with = 0;
     b->apart = apart;
@@ -190,7 +190,7 @@ void ops_add_narrow(Bench *b, const Machine *m)
     for (OpKind op = 0; op < OP_KINDS; op++)
         if (ops_timed(op, compute, m->isa) && !is_wide(op)) {
             b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
-            add_op(b, op, m, true);
+            add_op(b, op, m, 2);
         }
     b->apart = apart;
 }
