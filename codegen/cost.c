@@ -4,8 +4,6 @@
  *   attention   FLOP that are not masked / (peak * curve * depth), or the bytes
  *   the others  bytes / (bandwidth * curve)
  *
- * On a machine whose last cache is known, a matmul also waits for what was left so long ago that it
- * lies in no cache any more, and communication for memory.
  * each after a launch.  `curve` is the device's efficiency at that size. */
 #include "codegen/cost.h"
 
@@ -321,40 +319,6 @@ CostClass cost_class(OpKind op)
     return op_computes(op) ? COST_matmul : COST_memory;
 }
 
-/* ---- caches ---- */
-
-/* Bytes of tensors that wait for a later pass over the model: what was computed a moment ago is in a cache. */
-static double lasting_bytes(const Program *p, const TensorId *t, int n)
-{
-    double bytes = 0;
-    for (int i = 0; i < n; i++) {
-        bool lasting = has_tensor(t[i]) && p->buffer[p->tensor[t[i].i].buffer.i].cls != CLASS_working;
-        bytes += lasting ? bytes_at(p, t[i]) : 0;
-    }
-    return bytes;
-}
-
-/* The part of it that the last cache has no room for: in a step all that the ranks map which share it goes
- * through it, and what is thrown out is as good as random. */
-static double cold_part(const CostModel *cm, const Program *p)
-{
-    uint32_t l = 0, sharing = 0, own = cm->plan->devices[p->rank];
-    while (l < cm->cl->nlevel && !(cm->cl->level[l].cache > 0))
-        l++;
-    if (l == cm->cl->nlevel)
-        return 0;
-    for (uint32_t r = 0; r < cm->plan->ndevices; r++)
-        sharing += links_unit(&cm->links, l, cm->plan->devices[r]) == links_unit(&cm->links, l, own);
-    double all = (double)sharing * (double)program_map_bytes(p), cache = cm->cl->level[l].cache;
-    return all > cache ? 1 - cache / all : 0;
-}
-
-static double cold_bytes(const CostModel *cm, const Program *p, const Instr *in)
-{
-    double bytes = lasting_bytes(p, in->arg, in->narg) + lasting_bytes(p, in->out, in->nout);
-    return bytes > 0 ? bytes * cold_part(cm, p) : 0;
-}
-
 static bool is_matmul(OpKind op)
 {
     return cost_class(op) == COST_matmul;
@@ -406,14 +370,13 @@ Cost cost_of(CostModel *cm, const Program *p, const GroupCost *groups, const Ins
     const Device *d = device_of(cm, p);
     Cost c = {.cls = cost_class(in->op)};
     if (c.cls == COST_link) {
-        c.link = link_seconds(p, groups, in) + (d->cold > 0 ? cold_bytes(cm, p, in) / d->bandwidth : 0);
+        c.link = link_seconds(p, groups, in);
         c.launch = d->backend == BACKEND_CUDA ? 0 : d->launch;       /* NCCL's base latency has it */
         c.launch += in->op == OP_send || in->op == OP_recv ? cm->profile->message + profile_stall(cm->profile, cm->plan->ndevices) : 0;
     } else {
         const Profile *by = cm->profile;
         double sum = separate_sum(cm, d, p, in);
         c.compute = compute_seconds(cm, d, p, in) * (c.cls == COST_attention ? by->slow_attention : by->slow_matmul) + sum;
-        c.compute += d->cold > 0 && c.cls == COST_matmul ? cold_bytes(cm, p, in) / d->cold : 0;
         c.memory = memory_seconds(d, p, in) * (op_computes(in->op) ? 1 : by->slow_memory) + sum;
         c.launch = op_info[in->op].flags & OPF_VIEW ? 0 : d->launch;
     }

@@ -136,7 +136,7 @@ static void check_backend(Machine *m, const Device *d, const Key *threads, const
         fail(m->e, tile->at->at, "device '%s' has a 'tile', but no 'sms' to count tiles by", d->name);
 }
 
-enum { DEVICE_KEYS = 14, PEAK_KEYS = DTYPES };
+enum { DEVICE_KEYS = 13, PEAK_KEYS = DTYPES };
 
 static Device read_device(Machine *m, const Node *item)
 {
@@ -159,7 +159,6 @@ static Device read_device(Machine *m, const Node *item)
         {.name = "depth", .type = KEY_REAL, .out = &d.depth, .lo = 0, .hi = 1 << 20},
         {.name = "unaligned", .type = KEY_REAL, .out = &d.unaligned, .lo = 0.01, .hi = 1},
         {.name = "depth.attention", .type = KEY_REAL, .out = &d.attention_depth, .lo = 0, .hi = 1 << 20},
-        {.name = "cold", .type = KEY_QUANTITY, .out = &d.cold, .unit = UNIT_BYTES_PER_S, .lo = 1},
     };
     for (int t = 0; t < PEAK_KEYS; t++)
         key[DEVICE_KEYS + t] = (Key){.name = arena_printf(m->e->arena, "peak.%s", dtype_name((DType)t)), .type = KEY_QUANTITY,
@@ -251,7 +250,6 @@ static void read_level(Machine *m, const Node *node)
         {.name = "efficiency", .type = KEY_REAL, .out = &l.efficiency, .lo = 0.001, .hi = 1},
         {.name = "cores", .type = KEY_WHOLE, .out = &cores, .lo = 1, .hi = 1 << 20},
         {.name = "bandwidth", .type = KEY_QUANTITY, .out = &l.bandwidth, .unit = UNIT_BYTES_PER_S, .lo = 1},
-        {.name = "cache", .type = KEY_QUANTITY, .out = &l.cache, .unit = UNIT_BYTES, .lo = 1},
     };
     const Node *settings = node->kid[node->nkid - 1];
     if (!node_absent(settings))

@@ -127,8 +127,6 @@ static void print_device(FILE *f, const Device *d)
     put_real_key(f, w, "depth", d->depth);
     put_real_key(f, w, "unaligned", d->unaligned);
     put_real_key(f, w, "depth.attention", d->attention_depth);
-    if (d->cold > 0)
-        put_quantity_key(f, w, "cold", d->cold, QUANTITY_BYTES_PER_S);
     if (d->launch > 0)
         put_quantity_key(f, w, "launch", d->launch, QUANTITY_SECONDS);
     fputs("}\n", f);
@@ -167,10 +165,6 @@ static void print_level(FILE *f, const Level *l, int name_width, int member_widt
     if (l->bandwidth > 0) {
         fputs(", bandwidth = ", f);
         quantity_put(f, l->bandwidth, QUANTITY_BYTES_PER_S);
-    }
-    if (l->cache > 0) {
-        fputs(", cache = ", f);
-        quantity_put(f, l->cache, QUANTITY_BYTES);
     }
     fputs(" }\n", f);
 }
@@ -259,8 +253,8 @@ static void check_device(Checker *k, const Device *d)
     if (d->memory <= 0 || d->reserve < 0 || d->reserve >= d->memory)
         broken(k, "device '%s' has %lld bytes of which %lld are reserved", d->name, (long long)d->memory,
                (long long)d->reserve);
-    if (!(d->bandwidth > 0) || d->launch < 0 || !(d->cold >= 0))
-        broken(k, "device '%s' has a bandwidth of %g bytes/s, %g where cold, and a launch of %g s", d->name, d->bandwidth, d->cold, d->launch);
+    if (!(d->bandwidth > 0) || d->launch < 0)
+        broken(k, "device '%s' has a bandwidth of %g bytes/s and a launch of %g s", d->name, d->bandwidth, d->launch);
     if (cpu != (d->threads > 0))
         broken(k, "device '%s' has %d threads", d->name, d->threads);
     if (d->sms < 0 || (cpu && d->sms) || !(d->tile >= 0 && d->tile <= 1) || (d->tile > 0 && !d->sms) || !(d->depth >= 0) ||
@@ -299,9 +293,9 @@ int cluster_check(const Cluster *c, FILE *err)
         check_device(&k, &c->device[i]);
     for (uint32_t i = 0; i < c->nlevel; i++) {
         const Level *l = &c->level[i];
-        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0 || l->bandwidth < 0 || !(l->cache >= 0))
-            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s, %d cores, a bandwidth of %g bytes/s and a cache of %g bytes", l->name, l->link,
-                   l->efficiency, l->latency, l->cores, l->bandwidth, l->cache);
+        if (!(l->efficiency > 0 && l->efficiency <= 1) || l->latency < 0 || l->link < 0 || l->cores < 0 || l->bandwidth < 0)
+            broken(&k, "level '%s' has a link of %g bytes/s at %g, a latency of %g s, %d cores and a bandwidth of %g bytes/s", l->name, l->link,
+                   l->efficiency, l->latency, l->cores, l->bandwidth);
     }
     int64_t devices = c->nlevel ? level_devices(&k, c, c->nlevel - 1) : 0;
     if (devices < 1 || devices != (int64_t)c->ndevices)

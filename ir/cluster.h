@@ -43,7 +43,6 @@ typedef struct Device {
     double  depth;                    /* elements summed at which a matmul reaches half of its speed */
     double  unaligned;                /* speed of a matmul whose rows do not begin at multiples of 16 bytes, of what it is else; 0: as fast */
     double  attention_depth;          /* key positions at which attention does */
-    double  cold;                     /* bytes/s at which a matmul takes in what lies in no cache, beside its arithmetic; 0: it waits for none of it */
     double  launch;                   /* seconds to start one kernel */
     int     threads;                  /* cpu: threads per rank; 0 for cuda */
     Span    at;
@@ -63,7 +62,6 @@ typedef struct Level {
     Topology topology;
     int      cores;                   /* processors its devices share; 0: each its own */
     double   bandwidth;               /* bytes/s of memory its devices share; 0: each its own */
-    double   cache;                   /* bytes of the last cache its devices share; 0: not known */
     Span     at;
 } Level;
 

@@ -12,7 +12,7 @@
 static const double LIKE = 3, MOST_SECONDS = 0.15;
 
 /* Parts of a device's time: f32; a dtype of fewer bits; the peak of another one. */
-static const double PART_OPS = 0.6, PART_NARROW = 0.27, PART_PEAK = 0.07, PART_COLD = 0.06;
+static const double PART_OPS = 0.64, PART_NARROW = 0.29, PART_PEAK = 0.07;
 
 /* Times a core's own cache: how much is read between two uses of a copy's arguments. */
 enum { APART = 16 };
@@ -206,33 +206,6 @@ static Status measure_narrow(Arena *a, const MeasureOptions *o, DType dtype, dou
     return OK;
 }
 
-/* Bytes that a product finds elsewhere than the copy before it. */
-static double bytes_apart(const Bench *b, uint32_t item)
-{
-    const Instr *in = bench_instr(b, item);
-    return (double)(in->bytes - tensor_bytes(&b->program->tensor[in->arg[0].i]));
-}
-
-/* What it takes more where operands lie in no cache, for each of their bytes. */
-static Status measure_cold(Arena *a, const MeasureOptions *o, double seconds, MeasuredDevice *m)
-{
-    int64_t beyond = o->machine.cache > 0 ? 4 * o->machine.cache : 0;
-    if (beyond == 0 || beyond > o->machine.memory / 8)
-        return OK;
-    Bench *b = bench_new(a, DT_f32, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add_pairs(b, beyond);
-    TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->nitem, seconds, 0);
-    double *each = NEWN(a, double, b->nitem);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i + 1 < b->nitem; i += 2)
-        each[n++] = (b->probe[i + 1].seconds - b->probe[i].seconds) / bytes_apart(b, i);
-    double usual = median_of(each, n);
-    m->of.cold = usual > 0 ? 1 / usual : 0;
-    bench_close(b);
-    return OK;
-}
-
 static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
     Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
@@ -266,7 +239,6 @@ Status device_measure(Arena *a, const MeasureOptions *o, int threads, double ban
     TRY(measure_ops(a, o, PART_OPS * seconds, m));
     for (DType t = 0; t < DTYPES; t++)
         TRY(measure_dtype(a, o, t, seconds, m));
-    TRY(measure_cold(a, o, PART_COLD * seconds, m));
     TRY(spread_judge(arena_printf(a, "matmuls of %d thread%s", threads, threads == 1 ? "" : "s"), m->matmul));
     return spread_judge(arena_printf(a, "ops of %d thread%s", threads, threads == 1 ? "" : "s"), m->op);
 }

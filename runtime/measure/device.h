@@ -7,8 +7,6 @@
  * those that come near the peak. */
 typedef enum Products { PRODUCTS_ALL, PRODUCTS_REUSING, PRODUCTS_BEST } Products;
 void products_add(Bench *, Products, double memory);
-/* Some twice: as a step finds its operands, then with copies that read so many bytes in all. */
-void products_add_pairs(Bench *, int64_t apart);
 /* All other ops: in the caches, and beyond them, and with options that make them slower. */
 void ops_add(Bench *, const Machine *);
 /* Those that a model of fewer bits computes in these, in the caches. */

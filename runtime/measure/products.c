@@ -38,22 +38,6 @@ static bool is_best(int64_t m, int64_t k, int64_t n)
     return m >= 256 && m <= 1024 && k == n && n >= 512;
 }
 
-/* Of few rows, which use a matrix little, and of more. */
-void products_add_pairs(Bench *b, int64_t apart)
-{
-    const int64_t near = b->apart;
-    for (int w = 1; w < 4; w++)
-        for (int r = 2; r < 4; r++) {
-            const Extent extent[] = {{"m", rows[r]}, {"k", weights[w].k}, {"n", weights[w].n}, {0}};
-            for (int f = 0; f < FORMS; f++)
-                for (int cold = 0; cold < 2; cold++) {
-                    b->apart = cold ? apart : near;
-                    bench_add(b, OP_contract, forms[f], extent);
-                }
-        }
-    b->apart = near;
-}
-
 static bool among(Products which, int64_t m, int64_t k, int64_t n)
 {
     return which == PRODUCTS_ALL || (which == PRODUCTS_REUSING ? m >= FEW_ROWS : is_best(m, k, n));

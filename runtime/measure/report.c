@@ -124,11 +124,6 @@ static void put_device(FILE *f, const char *name, const char *doc, const Measure
             fprintf(f, " # the fastest matmul\n");
         }
     put_curves(f, &d->of);
-    if (d->of.cold > 0) {
-        fputs("  ", f);
-        put_key(f, "cold", d->of.cold, QUANTITY_BYTES_PER_S);
-        fprintf(f, " # matmuls whose operands lie in no cache\n");
-    }
     fputs("  ", f);
     put_key(f, "launch", d->of.launch, QUANTITY_SECONDS);
     fprintf(f, " # an addition of a few numbers\n}\n");
@@ -148,10 +143,6 @@ static void put_level(FILE *f, const Measured *m, const MeasuredLink *l, const c
     real_print(f, rounded(l->of.efficiency));
     fprintf(f, ", cores = %d, ", m->machine.cores);
     put_key(f, "bandwidth", m->bandwidth[m->ncopying - 1], QUANTITY_BYTES_PER_S);
-    if (m->machine.cache > 0) {
-        fputs(", ", f);
-        put_key(f, "cache", (double)m->machine.cache, QUANTITY_BYTES);
-    }
     fprintf(f, " }\n}\n");
 }
 

@@ -216,30 +216,6 @@ static void the_closest_curve_counts(void **state)
     timing_free(&t);
 }
 
-/* A matmul of 2000 ns and 800 bytes of weights at a byte/ns; of 4000 bytes in all three quarters lie in no cache. */
-static void a_matmul_waits_for_what_is_cold(void **state)
-{
-    (void)state;
-    Timing t = one_device(BACKEND_CPU);
-    Program *p = t.rank[0];
-    Instr in = matmul(10, 10, 10);
-    in.arg[in.narg++] = timing_tensor(p, 400);
-    in.arg[in.narg++] = timing_tensor(p, 800);
-    p->map_bytes[PART_PRIVATE] = 3000;
-    p->map_bytes[PART_SHARED] = 1000;
-    t.cl.device->cold = 1e9;
-    t.cl.level[0].cache = 1000;
-    assert_int_equal(cost_alone(&t, p, in).ns, 2000);                        /* working values were made a moment ago */
-    p->buffer[p->tensor[in.arg[1].i].buffer.i].cls = CLASS_weights;
-    assert_int_equal(cost_alone(&t, p, in).ns, 2600);
-    t.cl.level[0].cache = 4000;
-    assert_int_equal(cost_alone(&t, p, in).ns, 2000);
-    t.cl.level[0].cache = 1000;
-    t.cl.device->cold = 0;
-    assert_int_equal(cost_alone(&t, p, in).ns, 2000);
-    timing_free(&t);
-}
-
 /* Four multiprocessors of 0.25 FLOP/ns, whole tiles only: 512 x 256 is four of 256 x 128, all busy
  * at once; one row more makes two tiles more, and a second wave that is half empty. */
 static void tiles_waves_and_depth(void **state)
@@ -436,7 +412,6 @@ int main(void)
         cmocka_unit_test(compute_memory_and_launch_bound),
         cmocka_unit_test(curves_are_interpolated),
         cmocka_unit_test(the_closest_curve_counts),
-        cmocka_unit_test(a_matmul_waits_for_what_is_cold),
         cmocka_unit_test(tiles_waves_and_depth),
         cmocka_unit_test(attention_skips_what_is_masked),
         cmocka_unit_test(E03_contiguous_positions_cost_what_the_last_rank_does),

@@ -304,25 +304,23 @@ static void curves_of_ops_print_in_the_language(void **state)
     d.memory_efficiency = (Curve){bytes, 2};
     d.of_op = ops;
     d.nof_op = 3;
-    d.cold = 1e12;
     d.sms = 108;
     d.tile = 0.9;
     d.depth = 256;
     d.attention_depth = 512;
     c.device = &d;
     c.level[0].bandwidth = 20e9;
-    c.level[0].cache = 32e6;
     char text[2048];
     FILE *f = fmemopen(text, sizeof text, "w");
     cluster_print(f, &c);
     fclose(f);
-    c.level[0].bandwidth = c.level[0].cache = 0;
+    c.level[0].bandwidth = 0;
     assert_non_null(strstr(text, "  efficiency                 = [[0, 0.2], [1 GFLOP, 0.85]]\n  efficiency.memory          = [[1 MB, 0.3], [100 MB, 0.9]]\n"
                                  "  efficiency.linear          = [[0, 0.8]]\n  efficiency.gelu            = [[1 MB, 0.3], [100 MB, 0.9]]\n"
                                  "  efficiency.gelu.exact.bf16 = [[1 MB, 0.3], [100 MB, 0.9]]\n"
                                  "  sms                        = 108\n  tile                       = 0.9\n  depth                      = 256\n"
-                                 "  depth.attention            = 512\n  cold                       = 1 TB/s\n"));
-    assert_non_null(strstr(text, "cores = 2, bandwidth = 20 GB/s, cache = 32 MB }"));
+                                 "  depth.attention            = 512\n"));
+    assert_non_null(strstr(text, "cores = 2, bandwidth = 20 GB/s }"));
     assert_int_equal(cluster_check(&c, stderr), 0);
     assert_ptr_equal(device_curve(&d, OP_gelu), &ops[1].curve);
     assert_ptr_equal(device_curve(&d, OP_add), &d.memory_efficiency);
