@@ -93,7 +93,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all setup demo check check-all update bench accuracy fit pages install uninstall deb lint clean help FORCE $(VARIANTS)
+.PHONY: all setup demo check check-all update bench predicted accuracy fit pages install uninstall deb lint clean help FORCE $(VARIANTS)
 
 all: release bench-tools
 
@@ -271,6 +271,10 @@ update: test-programs
 bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
 
+# Predictions against what this machine does, for the plans of bench/predicted.txt.
+predicted: release
+	@bench/predicted.py
+
 # Predictions against published measurements: `make accuracy CSV=rows.csv ROWS=1` for rows of your own, each printed.
 # `make fit` prints constants fitted to the open rows and what they predict of rows they have not seen; WRITE=1
 # puts them into models/clusters and models/profiles.
@@ -345,6 +349,7 @@ help:
 #: make check-all  the same with the slow tests
 #: make update     rewrite the golden files (read the diff before you commit it)
 #: make bench      measure against PyTorch and Open MPI
+#: make predicted  predict 67 plans of four ranks on this machine, and measure them
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
 #: make emu        the emulator of CUDA and its tests: WITH_EMU=auto|yes|no

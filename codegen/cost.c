@@ -213,6 +213,47 @@ static const Device *device_of(const CostModel *cm, const Program *p)
     return &cm->cl->device[cm->cl->kind[cm->plan->devices[p->rank]]];
 }
 
+/* The dtype that an instruction computes in, as kernels are chosen by. */
+static DType computes_in(const Program *p, const Instr *in)
+{
+    DType first = DTYPES;
+    for (int i = 0; i < in->narg + in->nout; i++) {
+        TensorId t = i < in->narg ? in->arg[i] : in->out[i - in->narg];
+        DType type = has_tensor(t) ? p->tensor[t.i].dtype : DTYPES;
+        if (type == DT_bf16)
+            return type;
+        if (first == DTYPES && type < DTYPES && dtype_is_float(type))
+            first = type;
+    }
+    return first;
+}
+
+/* Whether an instruction has an option: a tensor that it is given, a switch that is on. */
+static bool has_option(const Instr *in, uint8_t with)
+{
+    const char *name = op_sig(in->op)->formal[with - 1].name;
+    int arg = op_arg_index(in->op, name), attr = op_attr_index(in->op, name);
+    return arg >= 0 ? has_tensor(in->arg[arg]) : attr >= 0 && in->attr[attr].i != 0;
+}
+
+/* The closest curve of an instruction's op, else the one that stands for its kind. */
+static const Curve *curve_of(const Device *d, const Program *p, const Instr *in)
+{
+    const OpCurve *best = NULL;
+    int closest = -1;
+    for (uint32_t i = 0; i < d->nof_op && d->of_op[i].op <= in->op; i++) {
+        const OpCurve *c = &d->of_op[i];
+        if (c->op != in->op || (c->with && !has_option(in, c->with)) || (c->typed && (int)computes_in(p, in) != c->typed - 1))
+            continue;
+        int close = 2 * (c->with > 0) + (c->typed > 0);
+        if (close > closest) {
+            best = c;
+            closest = close;
+        }
+    }
+    return best ? &best->curve : op_computes(in->op) ? &d->efficiency : &d->memory_efficiency;
+}
+
 /* FLOP/s of matmuls in the type of the first argument. */
 static double peak_of(const Device *d, const Program *p, const Instr *in)
 {
@@ -226,10 +267,10 @@ static bool is_attention(OpKind op)
     return op == OP_attention || op == OP_attention_grad;
 }
 
-static double attention_seconds(const Device *d, const Instr *in, double peak)
+static double attention_seconds(const Device *d, const Program *p, const Instr *in, double peak)
 {
     double flops = in->flops * attended(in), t = of_role(in, 't');
-    const Curve *own = device_curve(d, in->op), *forward = device_curve(d, OP_attention);
+    const Curve *own = curve_of(d, p, in), *forward = device_curve(d, OP_attention);
     double part = own == &d->efficiency && in->op == OP_attention_grad ? curve_at(forward, flops) * ATTENTION_GRAD : curve_at(own, flops);
     return flops / (peak * part * depth_part(t, d->attention_depth));
 }
@@ -248,9 +289,9 @@ static double compute_seconds(CostModel *cm, const Device *d, const Program *p, 
     if (!op_computes(in->op) || !(in->flops > 0) || !(peak > 0))
         return 0;
     if (is_attention(in->op))
-        return attention_seconds(d, in, peak);
+        return attention_seconds(d, p, in, peak);
     Gemm g = gemm_of(p, in);
-    return gemm_seconds(cm, d, g, peak * curve_at(device_curve(d, in->op), in->flops) * alignment(d, p, in, &g));
+    return gemm_seconds(cm, d, g, peak * curve_at(curve_of(d, p, in), in->flops) * alignment(d, p, in, &g));
 }
 
 double cost_work(const Program *p, const Instr *in)
@@ -263,7 +304,7 @@ double cost_work(const Program *p, const Instr *in)
 static double memory_seconds(const Device *d, const Program *p, const Instr *in)
 {
     double bytes = moved_bytes(p, in);
-    const Curve *c = op_computes(in->op) ? &d->memory_efficiency : device_curve(d, in->op);
+    const Curve *c = op_computes(in->op) ? &d->memory_efficiency : curve_of(d, p, in);
     return bytes > 0 ? bytes / (d->bandwidth * curve_at(c, bytes)) : 0;
 }
 

@@ -42,7 +42,7 @@ static void read_curve(Machine *m, const Node *pair, UnitKind size, Curve *out)
              size == UNIT_FLOP ? "GFLOP" : "MB");
 }
 
-/* `efficiency.OP`: the op of its last name; OP_KINDS with a message when there is none. */
+/* An op that a device computes, by its name in a key; OP_KINDS with a message when there is none. */
 static OpKind curve_op(Machine *m, const Node *key)
 {
     OpKind op = op_find(key->kid[1]->text);
@@ -59,19 +59,42 @@ static OpKind curve_op(Machine *m, const Node *key)
     return OP_KINDS;
 }
 
-/* Keep the curves in the order of ops.def. */
+/* What follows the op in `efficiency.OP.OPTION.DTYPE`, of which either may be left out. */
+static bool read_curve_kind(Machine *m, const Node *key, OpCurve *c)
+{
+    for (uint32_t i = 2; i < key->nkid; i++) {
+        const char *name = key->kid[i]->text;
+        uint8_t option = op_option(c->op, name);
+        DType type = dtype_find(name, (int)strlen(name));
+        if (option && !c->with && !c->typed) {
+            c->with = option;
+        } else if (type < DTYPES && !c->typed) {
+            c->typed = (uint8_t)(type + 1);
+        } else {
+            Diag *d = fail(m->e, key->kid[i]->at, "'%s' is neither an option of %s nor, after that, a dtype", name, op_info[c->op].name);
+            diag_help(m->e->ds, d, "an option is an optional tensor or a switch, as in 'efficiency.attention.bias' or 'efficiency.gelu.exact.bf16'");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Keep the curves in their order. */
 static void add_op_curve(Machine *m, Device *d, const Node *pair, OpKind op)
 {
     OpCurve c = {.op = op}, last = c;
+    if (!read_curve_kind(m, pair->kid[0], &c))
+        return;
     for (uint32_t i = 0; i < d->nof_op; i++)
-        if (d->of_op[i].op == op) {
-            fail(m->e, pair->at, "'efficiency.%s' is set twice", op_info[op].name);
+        if (op_curve_order(&d->of_op[i], &c) == 0) {
+            char name[OP_CURVE_NAME];
+            fail(m->e, pair->at, "'efficiency.%s' is set twice", op_curve_name(&c, name, sizeof name));
             return;
         }
     read_curve(m, pair, op_computes(op) ? UNIT_FLOP : UNIT_BYTES, &c.curve);
     PUSH(m->cl->arena, d->of_op, d->nof_op, last);
     uint32_t i = d->nof_op - 1;
-    for (; i > 0 && d->of_op[i - 1].op > op; i--)
+    for (; i > 0 && op_curve_order(&d->of_op[i - 1], &c) > 0; i--)
         d->of_op[i] = d->of_op[i - 1];
     d->of_op[i] = c;
 }
@@ -79,7 +102,7 @@ static void add_op_curve(Machine *m, Device *d, const Node *pair, OpKind op)
 static bool is_op_curve(const Node *pair)
 {
     const Node *key = pair->kid[0];
-    return key->nkid == 2 && strcmp(key->kid[0]->text, "efficiency") == 0 && strcmp(key->kid[1]->text, "memory") != 0;
+    return key->nkid >= 2 && strcmp(key->kid[0]->text, "efficiency") == 0 && strcmp(key->kid[1]->text, "memory") != 0;
 }
 
 /* The pairs of a device: those with the name of an op are in no table. */

@@ -28,7 +28,8 @@ static int key_width(const Device *d)
     w = wider(w, d->comm_threads > 0 ? "comm_threads" : "");
     w = wider(w, d->attention_depth > 0 ? "depth.attention" : "");
     for (uint32_t i = 0; i < d->nof_op; i++) {
-        int n = (int)(strlen("efficiency.") + strlen(op_info[d->of_op[i].op].name));
+        char name[OP_CURVE_NAME];
+        int n = (int)(strlen("efficiency.") + strlen(op_curve_name(&d->of_op[i], name, sizeof name)));
         w = n > w ? n : w;
     }
     for (int t = 0; t < DTYPES; t++) {
@@ -80,8 +81,8 @@ static void put_curves(FILE *f, int width, const Device *d)
     put_curve(f, width, "efficiency", &d->efficiency, QUANTITY_FLOP);
     put_curve(f, width, "efficiency.memory", &d->memory_efficiency, QUANTITY_BYTES);
     for (uint32_t i = 0; i < d->nof_op; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "efficiency.%s", op_info[d->of_op[i].op].name);
+        char key[OP_CURVE_NAME + 16], name[OP_CURVE_NAME];
+        snprintf(key, sizeof key, "efficiency.%s", op_curve_name(&d->of_op[i], name, sizeof name));
         put_curve(f, width, key, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
     }
 }
@@ -199,9 +200,33 @@ static void print_levels(FILE *f, const Cluster *c)
 const Curve *device_curve(const Device *d, OpKind op)
 {
     for (uint32_t i = 0; i < d->nof_op; i++)
-        if (d->of_op[i].op == op)
+        if (d->of_op[i].op == op && !d->of_op[i].with && !d->of_op[i].typed)
             return &d->of_op[i].curve;
     return op_computes(op) ? &d->efficiency : &d->memory_efficiency;
+}
+
+int op_curve_order(const OpCurve *a, const OpCurve *b)
+{
+    return a->op != b->op ? (int)a->op - (int)b->op : a->with != b->with ? a->with - b->with : a->typed - b->typed;
+}
+
+uint8_t op_option(OpKind op, const char *name)
+{
+    const OpSig *sig = op_sig(op);
+    for (int i = 0; i < sig->nformal; i++) {
+        const SigFormal *f = &sig->formal[i];
+        bool chosen = f->kind == SIG_SCALAR && f->fallback && (f->tensor || strcmp(f->fallback, "false") == 0);
+        if (f->name && strcmp(f->name, name) == 0 && (chosen || f->optional))
+            return (uint8_t)(i + 1);
+    }
+    return 0;
+}
+
+const char *op_curve_name(const OpCurve *c, char *text, size_t room)
+{
+    snprintf(text, room, "%s%s%s%s%s", op_info[c->op].name, c->with ? "." : "", c->with ? op_sig(c->op)->formal[c->with - 1].name : "", c->typed ? "." : "",
+             c->typed ? dtype_name((DType)(c->typed - 1)) : "");
+    return text;
 }
 
 void cluster_print(FILE *f, const Cluster *c)
@@ -252,7 +277,7 @@ static void check_device(Checker *k, const Device *d)
     check_curve(k, d, &d->memory_efficiency, CURVE_MOST_MEMORY);
     for (uint32_t i = 0; i < d->nof_op; i++) {
         check_curve(k, d, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? 1 : CURVE_MOST_MEMORY);
-        if (d->of_op[i].op >= OP_KINDS || (i && d->of_op[i].op <= d->of_op[i - 1].op))
+        if (d->of_op[i].op >= OP_KINDS || (i && op_curve_order(&d->of_op[i - 1], &d->of_op[i]) >= 0))
             broken(k, "device '%s': curve %u is of no op, or out of order", d->name, i);
     }
 }

@@ -19,7 +19,15 @@ typedef struct CurvePoint { double at, fraction; } CurvePoint;
 #define CURVE_MOST_MEMORY 100.0       /* the most of a memory's bandwidth: caches are faster than it; of a peak, 1 */
 typedef struct Curve { CurvePoint *point; uint32_t npoint; } Curve;
 
-typedef struct OpCurve { OpKind op; Curve curve; } OpCurve;
+/* The curve of an op: of all its instructions, or of those that have one of its optional tensors or switches
+ * ("bias", "exact"), or that compute in one dtype (bf16 where anything is bf16, else that of the
+ * first number), or both.  Of several that fit, one with the option counts before one with the dtype. */
+typedef struct OpCurve {
+    OpKind  op;
+    Curve   curve;
+    uint8_t with;                     /* 1 + the option's place in the signature; 0: with any */
+    uint8_t typed;                    /* 1 + the DType; 0: in any */
+} OpCurve;
 
 enum { MOST_COMM_THREADS = 1 };       /* all that a rank communicates follows one order, the program's */
 
@@ -31,7 +39,7 @@ typedef struct Device {
     double  peak[DTYPES];             /* FLOP/s of matmuls; 0: the device cannot compute in it */
     Curve   efficiency;               /* of matmuls, and of ops bound by the peak without a curve of their own */
     Curve   memory_efficiency;        /* of `bandwidth`, of ops bound by memory without one */
-    OpCurve *of_op; uint32_t nof_op;  /* in the order of ops.def, each op once */
+    OpCurve *of_op; uint32_t nof_op;  /* in the order of op_curve_order(), each once */
     int64_t sms;                      /* cuda: multiprocessors, among which tiles of a matmul are dealt out; 0: tiles are not counted */
     double  tile;                     /* cuda: speed of a matmul's 128x128 tile against the 256x128 one, 0..1; smaller ones lose as much again */
     double  depth;                    /* elements summed at which a matmul reaches half of its speed */
@@ -74,8 +82,15 @@ typedef struct Cluster {
 
 /* Whether a device communicates while it computes. */
 bool device_overlaps(const Device *);
-/* The curve of an op, or the one that stands for its kind; it may have no points. */
+/* The curve of an op as such, or the one that stands for its kind; it may have no points. */
 const Curve *device_curve(const Device *, OpKind);
+/* By op, option and dtype: below 0, 0 or above 0. */
+int          op_curve_order(const OpCurve *, const OpCurve *);
+/* "OP", "OP.OPTION", "OP.DTYPE" or "OP.OPTION.DTYPE", as after "efficiency.". */
+const char  *op_curve_name(const OpCurve *, char *text, size_t room);
+enum { OP_CURVE_NAME = 64 };          /* room that is enough */
+/* The option of an op that is called so, as OpCurve.with; 0: it has none. */
+uint8_t      op_option(OpKind, const char *name);
 
 void curve_print(FILE *, const Curve *, QuantityKind at);   /* a list of points */
 void cluster_print(FILE *, const Cluster *);         /* the language's own form; reads back through frontend */

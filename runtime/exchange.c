@@ -82,8 +82,11 @@ Status exchange(const Rank *r, const KCall *c)
 Status exchange_settle(const Rank *r, uint32_t proc)
 {
     const Program *p = r->program;
+    double waited = r->end ? endpoint_waited(r->end) : 0;
     for (uint32_t i = r->end ? r->sent.first[proc] : 0; r->end && i < r->sent.first[proc + 1]; i++)
         TRY(r->end->comm->flush(r->end, (int)p->group[p->instr[r->sent.instr[i]].group].rank[1]));
+    if (r->tally && r->end)
+        tally_wait(r->tally, endpoint_waited(r->end) - waited);
     return OK;
 }
 

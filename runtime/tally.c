@@ -29,6 +29,11 @@ void tally_add(Tally *t, uint32_t instr, bool beside, double seconds, double wai
     now->part[t->parts->waiting] += part * waited;
 }
 
+void tally_wait(Tally *t, double seconds)
+{
+    t->now[0].part[t->parts->waiting] += seconds;
+}
+
 void tally_end(Tally *t, double seconds)
 {
     Times *step = &t->step[t->steps++ % TALLY_STEPS];

@@ -33,6 +33,7 @@ void   tally_begin(Tally *);          /* a step */
 /* An instruction took so long, of which it waited, and of which `exposed` seconds are of the step: the rest went by
  * while the rank computed.  Two threads may tell of theirs at once, one of them as `beside`. */
 void   tally_add(Tally *, uint32_t instr, bool beside, double seconds, double waited, double exposed);
+void   tally_wait(Tally *, double seconds);          /* between instructions */
 void   tally_end(Tally *, double seconds);
 /* What to print, for people on a terminal a line a part, else one line; NULL before the
  * first step that counts. */

@@ -112,10 +112,22 @@ static TensorId own_index(Maker *m, Tensor t, const char *axis)
     return id;
 }
 
+/* Statistics, scalars and gradients of weights are kept in a type of their own. */
+static DType dtype_of(const Maker *m, const SigFormal *f)
+{
+    static const char *const names[] = {"mean", "rstd", "lse", "prob", "stats", "dw", "db"};
+    const Precision *p = &m->b->program->precision;
+    for (size_t i = 0; f->name && i < sizeof names / sizeof *names; i++)
+        if (strcmp(f->name, names[i]) == 0)
+            return p->reduce;
+    bool of_weight = m->in.op == OP_embed_grad || m->in.op == OP_reduce || m->in.op == OP_cross_entropy_stats || m->in.op == OP_relative_bias_grad;
+    return f->naxis == 0 || (of_weight && !f->name) ? p->reduce : p->compute;
+}
+
 static TensorId add_tensor(Maker *m, const SigFormal *f, BufferId area, int64_t *used, uint8_t *factor)
 {
     Program *p = m->b->program;
-    Tensor t = {.path = f->name ? f->name : "result", .buffer = area, .dtype = p->precision.compute, .role = ROLE_ACTIVATION};
+    Tensor t = {.path = f->name ? f->name : "result", .buffer = area, .dtype = dtype_of(m, f), .role = ROLE_ACTIVATION};
     for (int i = 0; i < f->naxis; i++)
         add_axes(m, &f->axis[i], &t, factor);
     if (index_axis(f))
@@ -125,17 +137,24 @@ static TensorId add_tensor(Maker *m, const SigFormal *f, BufferId area, int64_t 
     return program_add_tensor(p, t);
 }
 
-static bool is_present(const SigFormal *f)
+static bool is_option(const Bench *b, OpKind op, const char *name)
 {
-    bool vector = f->naxis == 1 && !f->axis[0].dots;
-    return !f->tensor && (!f->optional || vector || f->kind == SIG_EXTRA);
+    return b->with && name && strcmp(name, op_sig(op)->formal[b->with - 1].name) == 0;
+}
+
+/* Of an option there is the gradient too. */
+static bool is_present(const Maker *m, const SigFormal *f)
+{
+    bool vector = f->naxis == 1 && !f->axis[0].dots, with = is_option(m->b, m->in.op, f->name);
+    bool gradient = f->name && f->name[0] == 'd' && is_option(m->b, m->in.op, f->name + 1);
+    return with || gradient || (!f->tensor && (!f->optional || vector || f->kind == SIG_EXTRA));
 }
 
 static void add_arg(Maker *m, const SigFormal *f)
 {
     Instr *in = &m->in;
     m->name[in->narg] = f->name;
-    if (is_present(f))
+    if (is_present(m, f))
         in->arg[in->narg] = add_tensor(m, f, m->b->args, &m->args, in->arg_factor[in->narg]);
     in->narg++;
 }
@@ -164,7 +183,7 @@ static void add_results(Maker *m, const OpSig *sig)
         if (of >= 0 && has_tensor(in->arg[of])) {
             in->out[k] = in->arg[of];
             memcpy(in->out_factor[k], in->arg_factor[of], sizeof in->out_factor[k]);
-        } else if (is_present(f)) {
+        } else if (is_present(m, f)) {
             in->out[k] = add_tensor(m, f, m->b->outs, &m->outs, in->out_factor[k]);
         }
         in->nout = (uint8_t)(k + 1);
@@ -272,7 +291,7 @@ static uint32_t add_item(Maker *m)
 {
     Bench *b = m->b;
     int64_t each = m->args + m->outs, copies = each > 0 ? (b->apart + each - 1) / each : 1;
-    BenchItem item = {.bench = b, .copies = copies < 1 ? 1 : copies > MOST_COPIES ? MOST_COPIES : (uint32_t)copies};
+    BenchItem item = {.bench = b, .with = b->with, .copies = copies < 1 ? 1 : copies > MOST_COPIES ? MOST_COPIES : (uint32_t)copies};
     item.first = add_instr(b->program, m->in);
     for (uint32_t k = 1; k < item.copies; k++)
         (void)add_instr(b->program, copy_of(m, k));
@@ -296,6 +315,8 @@ uint32_t bench_add(Bench *b, OpKind op, const char *signature, const Extent *ext
     }
     Maker m = {.b = b, .extent = extent, .in = new_instr(op)};
     memset(m.factor, NO_FACTOR, sizeof m.factor);
+    if (b->with && !op_sig(op)->formal[b->with - 1].tensor && !op_sig(op)->formal[b->with - 1].optional)
+        set_attr(&m.in, op_sig(op)->formal[b->with - 1].name, ATTR_B(true));
     add_args(&m, op, sig);
     add_results(&m, sig);
     m.in.flops = instr_flops(&m.in, p);

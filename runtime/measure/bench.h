@@ -14,12 +14,17 @@
 
 typedef struct Bench Bench;
 /* What is timed: instructions that are alike, and which of them is next. */
-typedef struct BenchItem { Bench *bench; uint32_t first, copies, next; } BenchItem;
+typedef struct BenchItem {
+    Bench   *bench;
+    uint32_t first, copies, next;
+    uint8_t  with;                    /* the option that it has, see OpCurve */
+} BenchItem;
 
 struct Bench {
     Arena     *arena;
     Program   *program;               /* instruction i is procedure i */
     int64_t    apart;                 /* bytes that the copies of an instruction read in all; 0: it has one */
+    uint8_t    with;                  /* the option that instructions get which are added; 0: none */
     Rank       rank;
     BufferId   args, outs, work;      /* areas; whole numbers have buffers of their own, */
     TensorId  *index; int64_t *below; uint32_t nindex;         /* and what each of these is below */

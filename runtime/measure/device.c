@@ -2,6 +2,7 @@
 #include "runtime/measure/device.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/text.h"
 #include "runtime/measure/curve.h"
@@ -9,6 +10,9 @@
 /* Products that differ by less in FLOP are a point of the curve together; a run leaves out
  * what takes longer than this many seconds. */
 static const double LIKE = 3, MOST_SECONDS = 0.15;
+
+/* Parts of a device's time: f32; a dtype of fewer bits; the peak of another one. */
+static const double PART_OPS = 0.64, PART_NARROW = 0.29, PART_PEAK = 0.07;
 
 /* Times a core's own cache: how much is read between two uses of a copy's arguments. */
 enum { APART = 16 };
@@ -35,12 +39,12 @@ static double best_product(const Bench *b)
     return best;
 }
 
-/* Timings of an op, less the launch. */
-static uint32_t timings_of(const Bench *b, OpKind op, double launch, Timing *out)
+/* Timings of an op with an option, less the launch. */
+static uint32_t timings_of(const Bench *b, OpKind op, uint8_t with, double launch, Timing *out)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->nitem; i++)
-        if (bench_instr(b, i)->op == op && b->probe[i].seconds > 0)
+        if (bench_instr(b, i)->op == op && b->item[i].with == with && b->probe[i].seconds > 0)
             out[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
     return n;
 }
@@ -52,7 +56,7 @@ static Curve usual_memory_curve(Arena *a, const Bench *b, double launch, double 
     Timing *t = NEWN(a, Timing, MOST);
     uint32_t n = 0;
     for (uint32_t i = 1; i < b->nitem && n < MOST; i++)
-        if (!op_computes(bench_instr(b, i)->op) && b->probe[i].seconds > 0)
+        if (!op_computes(bench_instr(b, i)->op) && !b->item[i].with && b->probe[i].seconds > 0)
             t[n++] = (Timing){bench_work(b, i), fmax(b->probe[i].seconds - launch, 0)};
     return curve_fit(a, t, n, bandwidth, CURVE_MOST_MEMORY, LIKE);
 }
@@ -66,13 +70,18 @@ static double intensity(const Instr *in)
  * few rows, which use a matrix that is as large as others too little, have less. */
 static const double REUSED = 16;
 
+static double peak_of(const Bench *b, const Device *d)
+{
+    return d->peak[b->program->precision.compute];
+}
+
 /* Timings of the products that do so many FLOP for each byte that memory lets them reach the
  * peak: what the others lack is no matter of their FLOP, and is read off their bytes.  All
  * those of the most FLOP a byte where the memory is too slow for any. */
 static uint32_t bound_by_peak(const Bench *b, const Device *d, Timing *t)
 {
     uint32_t n = 0;
-    double most = 0, least = fmax(d->peak[DT_f32] / d->bandwidth, REUSED);
+    double most = 0, least = fmax(peak_of(b, d) / d->bandwidth, REUSED);
     for (uint32_t i = 0; i < b->nitem; i++)
         if (is_product(b, i))
             most = fmax(most, intensity(bench_instr(b, i)));
@@ -84,30 +93,59 @@ static uint32_t bound_by_peak(const Bench *b, const Device *d, Timing *t)
     return n;
 }
 
-static Curve curve_of_op(Arena *a, const Device *d, OpKind op, Timing *t, uint32_t n)
+static Curve curve_of_products(Arena *a, const Bench *b, const Device *d, Timing *t)
 {
-    if (op_computes(op))
-        return curve_fit(a, t, n, d->peak[DT_f32], 1, 1);
-    return curve_fit(a, t, n, d->bandwidth, CURVE_MOST_MEMORY, 1);
+    uint32_t n = bound_by_peak(b, d, t);
+    return curve_fit(a, t, n, peak_of(b, d), 1, LIKE);
+}
+
+/* The curves of an op, one for each option that was timed; `typed`: see OpCurve. */
+static void add_curves(Arena *a, const Bench *b, OpKind op, uint8_t typed, MeasuredDevice *m, Timing *t)
+{
+    Device *d = &m->of;
+    for (uint8_t with = 0; with <= op_sig(op)->nformal; with++) {
+        uint32_t n = timings_of(b, op, with, d->launch, t);
+        if (n == 0)
+            continue;
+        OpCurve c = {.op = op, .with = with, .typed = typed};
+        c.curve = op_computes(op) ? curve_fit(a, t, n, peak_of(b, d), 1, 1) : curve_fit(a, t, n, d->bandwidth, CURVE_MOST_MEMORY, 1);
+        PUSH(a, d->of_op, d->nof_op, c);
+        m->ops += n;
+    }
 }
 
 static void fit_curves(Arena *a, const Bench *b, MeasuredDevice *m)
 {
     Device *d = &m->of;
     Timing *t = NEWN(a, Timing, b->nitem);
-    for (OpKind op = 0; op < OP_KINDS; op++) {
-        uint32_t n = timings_of(b, op, d->launch, t);
-        if (op == OP_contract) {
-            m->products = n;
-            n = bound_by_peak(b, d, t);
-            d->efficiency = curve_fit(a, t, n, d->peak[DT_f32], 1, LIKE);
-        } else if (n > 0) {
-            OpCurve c = {op, curve_of_op(a, d, op, t, n)};
-            PUSH(a, d->of_op, d->nof_op, c);
-            m->ops += n;
-        }
-    }
+    for (OpKind op = 0; op < OP_KINDS; op++)
+        if (op == OP_contract)
+            m->products = timings_of(b, op, 0, d->launch, t);
+        else
+            add_curves(a, b, op, 0, m, t);
+    d->efficiency = curve_of_products(a, b, d, t);
     d->memory_efficiency = usual_memory_curve(a, b, d->launch, d->bandwidth);
+}
+
+static int by_order(const void *x, const void *y)
+{
+    return op_curve_order(x, y);
+}
+
+/* Curves of another dtype than the one that all others are of. */
+static void fit_typed_curves(Arena *a, const Bench *b, MeasuredDevice *m)
+{
+    Device *d = &m->of;
+    Timing *t = NEWN(a, Timing, b->nitem);
+    uint8_t typed = (uint8_t)(1 + b->program->precision.compute);
+    for (OpKind op = 0; op < OP_KINDS; op++) {
+        bool product = op == OP_contract || op == OP_linear;
+        if (product)
+            PUSH(a, d->of_op, d->nof_op, ((OpCurve){op, curve_of_products(a, b, d, t), 0, typed}));
+        else
+            add_curves(a, b, op, typed, m, t);
+    }
+    qsort(d->of_op, d->nof_op, sizeof *d->of_op, by_order);
 }
 
 /* ---- timing ---- */
@@ -140,12 +178,12 @@ static int64_t apart_of(const Machine *m, int threads)
     return APART * m->own_cache * threads;
 }
 
-/* The dtype whose figures the curves are of; all other peaks are of the same products. */
+/* The dtype whose figures the curves are of that name none. */
 static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, MeasuredDevice *m)
 {
     Bench *b = bench_new(a, DT_f32, m->of.threads, apart_of(&o->machine, m->of.threads));
     uint32_t tiny = add_tiny(b);
-    products_add(b, false, (double)o->machine.memory);
+    products_add(b, PRODUCTS_ALL, (double)o->machine.memory);
     ops_add(b, &o->machine);
     TRY(bench_open(b, o->machine.isa));
     rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
@@ -154,10 +192,24 @@ static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, Mea
     return OK;
 }
 
+/* A dtype of fewer bits: ops have other kernels, whose times are not those of as many bytes in f32. */
+static Status measure_narrow(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
+{
+    Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
+    products_add(b, PRODUCTS_REUSING, (double)o->machine.memory);
+    ops_add_narrow(b, &o->machine);
+    TRY(bench_open(b, o->machine.isa));
+    rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
+    m->of.peak[dtype] = best_product(b);
+    fit_typed_curves(a, b, m);
+    bench_close(b);
+    return OK;
+}
+
 static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
     Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add(b, true, (double)o->machine.memory);
+    products_add(b, PRODUCTS_BEST, (double)o->machine.memory);
     TRY(bench_open(b, o->machine.isa));
     rounds_run(b->probe, b->nitem, seconds, 0);
     m->of.peak[dtype] = best_product(b);
@@ -171,17 +223,22 @@ static void say(const MeasureOptions *o, Arena *a, const char *what, int threads
         o->say(arena_printf(a, "%s, %d thread%s", what, threads, threads == 1 ? "" : "s"));
 }
 
+static Status measure_dtype(Arena *a, const MeasureOptions *o, DType t, double seconds, MeasuredDevice *m)
+{
+    if (t == DT_f32 || !kernel_find(OP_contract, t, o->machine.isa))
+        return OK;
+    bool narrow = dtype_bytes(t) < dtype_bytes(DT_f32);
+    say(o, a, arena_printf(a, "matmuls%s, %s", narrow ? " and other ops" : "", dtype_name(t)), m->of.threads);
+    return narrow ? measure_narrow(a, o, t, PART_NARROW * seconds, m) : measure_peak(a, o, t, PART_PEAK * seconds, m);
+}
+
 Status device_measure(Arena *a, const MeasureOptions *o, int threads, double bandwidth, double seconds, MeasuredDevice *m)
 {
     *m = (MeasuredDevice){.of = {.backend = BACKEND_CPU, .threads = threads, .bandwidth = bandwidth}};
     say(o, a, "matmuls and other ops, f32", threads);
-    TRY(measure_ops(a, o, 0.8 * seconds, m));
-    for (DType t = 0; t < DTYPES; t++) {
-        if (t == DT_f32 || !kernel_find(OP_contract, t, o->machine.isa))
-            continue;
-        say(o, a, arena_printf(a, "matmuls, %s", dtype_name(t)), threads);
-        TRY(measure_peak(a, o, t, 0.1 * seconds, m));
-    }
+    TRY(measure_ops(a, o, PART_OPS * seconds, m));
+    for (DType t = 0; t < DTYPES; t++)
+        TRY(measure_dtype(a, o, t, seconds, m));
     TRY(spread_judge(arena_printf(a, "matmuls of %d thread%s", threads, threads == 1 ? "" : "s"), m->matmul));
     return spread_judge(arena_printf(a, "ops of %d thread%s", threads, threads == 1 ? "" : "s"), m->op);
 }

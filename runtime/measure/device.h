@@ -3,10 +3,14 @@
 /* What a device's figures are measured with; private to this folder. */
 #include "runtime/measure/bench.h"
 
-/* Matmuls of the shapes that training makes; `best`: only those that come near the peak. */
-void products_add(Bench *, bool best, double memory);
-/* All other ops: in the caches, and beyond them. */
+/* Matmuls of the shapes that training makes: all; without those of few rows, which are bound by memory; only
+ * those that come near the peak. */
+typedef enum Products { PRODUCTS_ALL, PRODUCTS_REUSING, PRODUCTS_BEST } Products;
+void products_add(Bench *, Products, double memory);
+/* All other ops: in the caches, and beyond them, and with options that make them slower. */
 void ops_add(Bench *, const Machine *);
+/* Those that a model of fewer bits computes in these, in the caches. */
+void ops_add_narrow(Bench *, const Machine *);
 /* Whether an op is among them: not scalars, what moves nothing, and products, which are
  * measured in more shapes. */
 bool ops_timed(OpKind, DType compute, Isa);

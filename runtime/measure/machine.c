@@ -17,19 +17,6 @@ static const char *cpu_name(Arena *a)
     return arena_strdup(a, name);
 }
 
-static int64_t last_cache(void)
-{
-    long third = sysconf(_SC_LEVEL3_CACHE_SIZE), second = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return third > 0 ? third : second > 0 ? second : 0;
-}
-
-/* The second; where the system does not say, what most have. */
-static int64_t own_cache(void)
-{
-    long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return second > 0 ? second : 1 << 20;
-}
-
 /* The number in a file of one; INT64_MAX: there is none, so no limit. */
 static int64_t number_in(const char *path)
 {
@@ -40,6 +27,22 @@ static int64_t number_in(const char *path)
     if (f)
         fclose(f);
     return n;
+}
+
+static int64_t last_cache(void)
+{
+    int64_t shared = number_in("/sys/devices/system/cpu/cpu0/cache/index3/size");       /* "32768K" */
+    long third = sysconf(_SC_LEVEL3_CACHE_SIZE), second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    if (shared < INT64_MAX >> 10)
+        return shared << 10;
+    return third > 0 ? third : second > 0 ? second : 0;
+}
+
+/* The second; where the system does not say, what most have. */
+static int64_t own_cache(void)
+{
+    long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return second > 0 ? second : 1 << 20;
 }
 
 /* What the system could hand out without swapping, and what a container may still have. */

@@ -27,6 +27,11 @@ static const Shape shapes[] = {
     {OP_conv2d, NULL, IMAGE}, {OP_conv2d_grad_x, NULL, IMAGE}, {OP_conv2d_grad_w, NULL, IMAGE},
 };
 
+/* Options with which kernels are not as fast as without. */
+static const struct { OpKind op; const char *option; } options[] = {
+    {OP_gelu, "exact"}, {OP_gelu_grad, "exact"}, {OP_linear_gelu, "exact"}, {OP_attention, "bias"}, {OP_attention_grad, "bias"},
+};
+
 enum { WIDTH = 768, USUAL_POSITIONS = 64 };
 
 static const Shape *shape_of(OpKind op)
@@ -126,12 +131,13 @@ static void add_sizes(Bench *b, OpKind op, const double *work, int n)
     }
 }
 
-/* Attention grows with the square of its positions: rows of three lengths. */
-static void add_lengths(Bench *b, OpKind op)
+/* Attention grows with the square of its positions: rows of three lengths, or of the first two. */
+static void add_lengths(Bench *b, OpKind op, bool fewer)
 {
     ops_add_one(b, op, 4, 64);
     ops_add_one(b, op, 1, 256);
-    ops_add_one(b, op, 1, 1024);
+    if (!fewer)
+        ops_add_one(b, op, 1, 1024);
 }
 
 bool ops_timed(OpKind op, DType compute, Isa isa)
@@ -140,23 +146,51 @@ bool ops_timed(OpKind op, DType compute, Isa isa)
     return !product && !(op_info[op].flags & (OPF_COMM | OPF_VIEW)) && kernel_find(op, compute, isa) && work_of(op, compute, 64) > BUFFER_ALIGN;
 }
 
+/* Without so many of the largest sizes, at most two. */
+static void add_op(Bench *b, OpKind op, const Machine *m, int fewer)
+{
+    double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
+    const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
+    if (op_computes(op) && has_axis(op, "t"))
+        add_lengths(b, op, fewer > 0);
+    else if (op_computes(op))
+        add_sizes(b, op, flop, fewer > 0 ? 2 : 3);
+    else
+        add_sizes(b, op, bytes, 4 - fewer);
+}
+
 void ops_add(Bench *b, const Machine *m)
 {
     DType compute = b->program->precision.compute;
-    double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
     const int64_t apart = b->apart;
-    const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
-    for (OpKind op = 0; op < OP_KINDS; op++) {
-        if (!ops_timed(op, compute, m->isa))
-            continue;
-        int fewer = is_plain(op, compute, m->isa);
-        b->apart = fewer ? 0 : apart;
-        if (op_computes(op) && has_axis(op, "t") && !fewer)
-            add_lengths(b, op);
-        else if (op_computes(op))
-            add_sizes(b, op, flop, 3 - fewer);
-        else
-            add_sizes(b, op, bytes, 4 - fewer);
+    for (OpKind op = 0; op < OP_KINDS; op++)
+        if (ops_timed(op, compute, m->isa)) {
+            b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
+            add_op(b, op, m, is_plain(op, compute, m->isa) ? 1 : 0);
+        }
+    b->apart = 0;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        b->with = op_option(options[i].op, options[i].option);
+        add_op(b, options[i].op, m, 1);
     }
+    b->with = 0;
+    b->apart = apart;
+}
+
+/* What is kept in more bits, whatever a model computes in. */
+static bool is_wide(OpKind op)
+{
+    return op == OP_adamw || op == OP_sgd || op == OP_sum_squares || op == OP_cast;
+}
+
+void ops_add_narrow(Bench *b, const Machine *m)
+{
+    DType compute = b->program->precision.compute;
+    const int64_t apart = b->apart;
+    for (OpKind op = 0; op < OP_KINDS; op++)
+        if (ops_timed(op, compute, m->isa) && !is_wide(op)) {
+            b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
+            add_op(b, op, m, 2);
+        }
     b->apart = apart;
 }

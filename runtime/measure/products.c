@@ -13,7 +13,7 @@ enum { FORMS = sizeof forms / sizeof *forms };
 /* Weights of small and of large models, and rows: tokens of a micro-batch. */
 static const struct { int64_t k, n; } weights[] = {{128, 128}, {256, 1024}, {768, 768}, {768, 3072}, {3072, 768}, {768, 12288}};
 static const int64_t rows[] = {4, 16, 64, 256, 1024, 4096};
-enum { WEIGHTS = sizeof weights / sizeof *weights, ROWS = sizeof rows / sizeof *rows };
+enum { WEIGHTS = sizeof weights / sizeof *weights, ROWS = sizeof rows / sizeof *rows, FEW_ROWS = 64 };
 
 /* Larger products are no faster, and take a second on slow machines. */
 static const double MOST_FLOP = 6e9;
@@ -38,10 +38,15 @@ static bool is_best(int64_t m, int64_t k, int64_t n)
     return m >= 256 && m <= 1024 && k == n && n >= 512;
 }
 
-void products_add(Bench *b, bool best, double memory)
+static bool among(Products which, int64_t m, int64_t k, int64_t n)
+{
+    return which == PRODUCTS_ALL || (which == PRODUCTS_REUSING ? m >= FEW_ROWS : is_best(m, k, n));
+}
+
+void products_add(Bench *b, Products which, double memory)
 {
     for (int w = 0; w < WEIGHTS; w++)
         for (int r = 0; r < ROWS; r++)
-            if (wanted(rows[r], weights[w].k, weights[w].n, memory) && (!best || is_best(rows[r], weights[w].k, weights[w].n)))
+            if (wanted(rows[r], weights[w].k, weights[w].n, memory) && among(which, rows[r], weights[w].k, weights[w].n))
                 add(b, rows[r], weights[w].k, weights[w].n);
 }

@@ -111,8 +111,9 @@ static void put_curves(FILE *f, const Device *d)
     put_curve(f, "", &d->efficiency, QUANTITY_FLOP);
     fprintf(f, "  # other ops: of peak.f32 by FLOP, or of bandwidth by bytes; the first is for ops without one\n");
     put_curve(f, "memory", &d->memory_efficiency, QUANTITY_BYTES);
+    char name[OP_CURVE_NAME];
     for (uint32_t i = 0; i < d->nof_op; i++)
-        put_curve(f, op_info[d->of_op[i].op].name, &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
+        put_curve(f, op_curve_name(&d->of_op[i], name, sizeof name), &d->of_op[i].curve, op_computes(d->of_op[i].op) ? QUANTITY_FLOP : QUANTITY_BYTES);
 }
 
 /* `share`: what the device's part of the memory is divided by, as text. */

@@ -180,7 +180,7 @@ static void curves_are_interpolated(void **state)
     assert_int_equal(cost_alone(&t, t.rank[0], matmul(10, 10, 100)).ns, 33333);       /* 20000 at 0.6 */
     assert_int_equal(cost_alone(&t, t.rank[0], matmul(100, 100, 100)).ns, 2500000);   /* 0.8 from there on */
     CurvePoint half = {0, 0.5};
-    OpCurve own[] = {{OP_contract, {&half, 1}}};
+    OpCurve own[] = {{.op = OP_contract, .curve = {&half, 1}}};
     t.cl.device->of_op = own;
     t.cl.device->nof_op = 1;
     assert_int_equal(cost_alone(&t, t.rank[0], matmul(10, 10, 10)).ns, 4000);
@@ -188,6 +188,31 @@ static void curves_are_interpolated(void **state)
     assert_int_equal(cost_alone(&t, t.rank[0], in).ns, 1000);
     t.cl.device->memory_efficiency = (Curve){&half, 1};
     assert_int_equal(cost_alone(&t, t.rank[0], in).ns, 2000);
+    timing_free(&t);
+}
+
+/* Curves of an op as such, of a switch and of a dtype: the switch counts before the dtype, wherever either is. */
+static void the_closest_curve_counts(void **state)
+{
+    (void)state;
+    Timing t = one_device(BACKEND_CPU);
+    Program *p = t.rank[0];
+    CurvePoint part[] = {{0, 0.5}, {0, 0.25}, {0, 0.2}};
+    OpCurve own[] = {{.op = OP_gelu, .curve = {&part[0], 1}},
+                     {.op = OP_gelu, .curve = {&part[2], 1}, .typed = 1 + DT_bf16},
+                     {.op = OP_gelu, .curve = {&part[1], 1}, .with = op_option(OP_gelu, "exact")}};
+    t.cl.device->of_op = own;
+    t.cl.device->nof_op = 3;
+    assert_int_equal(cluster_check(&t.cl, stderr), 0);
+    Instr in = {.op = OP_gelu, .path = "gelu", .bytes = 1000, .narg = 1, .arg = {timing_tensor(p, 1000)}};
+    int exact = op_attr_index(OP_gelu, "exact");
+    assert_int_equal(cost_alone(&t, p, in).ns, 2000);
+    in.attr[exact] = ATTR_B(true);
+    assert_int_equal(cost_alone(&t, p, in).ns, 4000);
+    p->tensor[in.arg[0].i].dtype = DT_bf16;
+    assert_int_equal(cost_alone(&t, p, in).ns, 4000);
+    in.attr[exact] = ATTR_B(false);
+    assert_int_equal(cost_alone(&t, p, in).ns, 5000);
     timing_free(&t);
 }
 
@@ -386,6 +411,7 @@ int main(void)
         cmocka_unit_test(trees_halve_nodes),
         cmocka_unit_test(compute_memory_and_launch_bound),
         cmocka_unit_test(curves_are_interpolated),
+        cmocka_unit_test(the_closest_curve_counts),
         cmocka_unit_test(tiles_waves_and_depth),
         cmocka_unit_test(attention_skips_what_is_masked),
         cmocka_unit_test(E03_contiguous_positions_cost_what_the_last_rank_does),

@@ -320,14 +320,15 @@ static void curves_of_ops_print_in_the_language(void **state)
 {
     (void)state;
     static CurvePoint one[] = {{0, 0.8}}, bytes[] = {{1e6, 0.3}, {1e8, 0.9}};
-    static OpCurve ops[] = {{OP_linear, {one, 1}}, {OP_gelu, {bytes, 2}}};
+    OpCurve ops[] = {{.op = OP_linear, .curve = {one, 1}}, {.op = OP_gelu, .curve = {bytes, 2}},
+                     {.op = OP_gelu, .curve = {bytes, 2}, .with = op_option(OP_gelu, "exact"), .typed = 1 + DT_bf16}};
     Cluster c = laptop();
     Device d = *c.device;
     d.backend = BACKEND_CUDA;
     d.threads = 0;
     d.memory_efficiency = (Curve){bytes, 2};
     d.of_op = ops;
-    d.nof_op = 2;
+    d.nof_op = 3;
     d.sms = 108;
     d.tile = 0.9;
     d.depth = 256;
@@ -339,9 +340,11 @@ static void curves_of_ops_print_in_the_language(void **state)
     cluster_print(f, &c);
     fclose(f);
     c.level[0].bandwidth = 0;
-    assert_non_null(strstr(text, "  efficiency        = [[0, 0.2], [1 GFLOP, 0.85]]\n  efficiency.memory = [[1 MB, 0.3], [100 MB, 0.9]]\n"
-                                 "  efficiency.linear = [[0, 0.8]]\n  efficiency.gelu   = [[1 MB, 0.3], [100 MB, 0.9]]\n"
-                                 "  sms               = 108\n  tile              = 0.9\n  depth             = 256\n  depth.attention   = 512\n"));
+    assert_non_null(strstr(text, "  efficiency                 = [[0, 0.2], [1 GFLOP, 0.85]]\n  efficiency.memory          = [[1 MB, 0.3], [100 MB, 0.9]]\n"
+                                 "  efficiency.linear          = [[0, 0.8]]\n  efficiency.gelu            = [[1 MB, 0.3], [100 MB, 0.9]]\n"
+                                 "  efficiency.gelu.exact.bf16 = [[1 MB, 0.3], [100 MB, 0.9]]\n"
+                                 "  sms                        = 108\n  tile                       = 0.9\n  depth                      = 256\n"
+                                 "  depth.attention            = 512\n"));
     assert_non_null(strstr(text, "cores = 2, bandwidth = 20 GB/s }"));
     assert_int_equal(cluster_check(&c, stderr), 0);
     assert_ptr_equal(device_curve(&d, OP_gelu), &ops[1].curve);

@@ -268,8 +268,13 @@ static MeasuredDevice a_device(Arena *a, int threads)
     d.of.memory_efficiency = (Curve){memory_points, 2};
     for (OpKind op = 0; op < OP_KINDS; op++)
         if (ops_timed(op, DT_f32, isa_best())) {
-            OpCurve c = {op, op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
+            OpCurve c = {.op = op, .curve = op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
             PUSH(a, d.of.of_op, d.of.nof_op, c);
+            c.typed = 1 + DT_bf16;
+            PUSH(a, d.of.of_op, d.of.nof_op, c);
+            c.with = op_option(op, "bias");
+            if (op == OP_attention)
+                PUSH(a, d.of.of_op, d.of.nof_op, c);
         }
     return d;
 }
@@ -342,6 +347,8 @@ static void test_text(void **state)
     assert_true(d->bandwidth == 1.23e10 && d->peak[DT_f32] == 1.11e11 && d->launch == 1.5e-7);
     assert_int_equal(d->nof_op, m.one.of.nof_op);
     assert_true(device_curve(d, OP_adamw)->point[0].fraction == 3.25);
+    for (uint32_t i = 0; i < d->nof_op; i++)
+        assert_int_equal(op_curve_order(&d->of_op[i], &m.one.of.of_op[i]), 0);
     assert_true(usual->level[0].link == 9e9 && usual->level[0].cores == 2 && usual->level[0].bandwidth == 2e10);
     /* no devices together have more than was free */
     assert_true(2 * d->memory <= m.machine.memory && 4 * four->device[0].memory <= m.machine.memory);
