@@ -119,11 +119,20 @@ static Status agree(Run *r, bool finite, Verdict *v)
     return OK;
 }
 
+/* A number as people read it: one that is none has no sign. */
+static double plain(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 static Status not_finite(Run *r, double loss, double norm)
 {
+    const char *save = r->o->save;
     r->alike = true;
-    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s",
-             (long long)r->rank.step.step, loss, norm, r->o->save ? ", and the last checkpoint stands" : "");
+    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s", (long long)r->rank.step.step,
+             plain(loss), plain(norm), !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
+    run_note(r, "help: a smaller rate ('--set lr=%g'), a clipped gradient ('--set clip=1'), or a look at the data for what is out of range",
+             r->rank.step.lr > 0 ? r->rank.step.lr / 10 : r->optimizer.lr / 10);
     return ERR_REJECT;
 }
 
@@ -205,10 +214,13 @@ static void say_what_was_done(Run *r)
 
 static Status train(Run *r)
 {
-    if (r->rank.step.step >= r->steps)
-        run_note(r, "note: nothing to do: %lld steps are done, and the run has %lld", (long long)r->rank.step.step, (long long)r->steps);
-    TRY(run_dump(r, r->rank.step.step, r->samples, r->program->batch));
-    bool stop = false;
+    int64_t from = r->rank.step.step;
+    bool stop = false, ended = from >= r->steps;
+    if (ended)
+        run_note(r, "note: nothing to %s: %lld steps are done, and the run has %lld", r->eval ? "train" : "do", (long long)from, (long long)r->steps);
+    TRY(run_dump(r, from, r->samples, r->program->batch));
+    if (ended && r->eval)                            /* the weights as they are */
+        TRY(run_evaluate(r, from));
     while (r->rank.step.step < r->steps && !stop) {
         mark(r);
         TRY(train_step(r, &stop));
@@ -297,7 +309,7 @@ static Status execute(Run *r)
 
 Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *peers)
 {
-    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = -1, .mark = find_mark()};
+    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = {.fd = -1}, .mark = find_mark()};
     catch_signals();
     if (!peers->world)                               /* of a rank the launcher says how it ended */
         catch_crashes();
@@ -327,7 +339,7 @@ Status run(Arena *a, const Program *p, const TallyParts *parts, const RunOptions
 
 Status run_check(Arena *a, const Program *p, const RunOptions *o)
 {
-    Run r = {.arena = a, .program = p, .o = o, .speaks = true, .lock = -1};
+    Run r = {.arena = a, .program = p, .o = o, .speaks = true, .lock = {.fd = -1}};
     Status s = run_prepare(&r);
     run_close(&r);
     return s;
