@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "runtime/run.h"
 
 /* Set by SIGTERM and SIGINT: finish the step, save, leave with status 0. */
@@ -275,6 +276,24 @@ static Status prepare_dumps(Run *r)
     return s;
 }
 
+/* Ops without a fast kernel, where a call has enough to do that it is felt: a plain form does some 100 MFLOP a second. */
+static void note_plain_forms(Run *r)
+{
+    static const double felt = 1e7;                  /* FLOP of one instruction */
+    const Program *p = r->program;
+    bool said[OP_KINDS] = {false};
+    Text list = text_new(r->arena);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        OpKind op = p->instr[i].op;
+        if (said[op] || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
+            continue;
+        text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
+        said[op] = true;
+    }
+    if (list.n)
+        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s);
+}
+
 /* Memory, start values, the log: what a rank has for itself. */
 static Status open_rank(Run *r)
 {
@@ -285,6 +304,7 @@ static Status open_rank(Run *r)
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
+    note_plain_forms(r);
     TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;

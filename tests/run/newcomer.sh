@@ -46,3 +46,18 @@ model f { dim batch = 4, d = 3, c = 2
 END
 "$RELEASE/pplan" plan f.pmodel -c laptop1 -o f.plan >/dev/null || exit 2
 check "running forward with random weights" '"$RELEASE/prun" f.plan --data random --steps 1 2>said && grep -q "note: the weights are random, from the seed: .--resume DIR. takes trained ones" said'
+
+# What has no fast kernel is said once, where it takes long.
+conv() { cat >conv.pmodel <<END
+model conv { dim batch = $1, channel = 3, height = 32, width = 32, out = 16, row = 30, col = 30
+  input image[batch, channel, height, width] : f32
+  a = conv2d(image, [out, row, col], kernel = 3)
+  b = conv2d(a, [out, 28, 28], kernel = 3)
+  output b }
+END
+    sed -i 's/col = 30/col = 30, row2 = 28, col2 = 28/; s/\[out, 28, 28\]/[out, row2, col2]/' conv.pmodel
+    "$RELEASE/pplan" plan conv.pmodel -c laptop1 -o conv.plan >/dev/null || exit 2
+    "$RELEASE/prun" conv.plan --data random --steps 1 2>said; }
+check "a plain form is said once" 'conv 8 && [ "$(grep -c "note: in their plain form here, which is slow and of one thread: conv2d; " said)" = 1 ]'
+check "not where it is nothing" 'conv 1 && sed -i "s/= 32/= 6/g; s/= 30/= 4/g; s/= 28/= 2/g" conv.pmodel && "$RELEASE/pplan" plan conv.pmodel -c laptop1 -o conv.plan >/dev/null && "$RELEASE/prun" conv.plan --data random --steps 1 2>said && ! grep -q plain said'
+check "not for what is fast" '"$RELEASE/prun" p.plan --data t.txt --steps 1 2>said && ! grep -q plain said'
