@@ -339,7 +339,7 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(add_defines(l, args));
     TRY(elaborate_model(l->ds, &l->model_units, args_value(args, OPT_model), l->define, l->ndefine, l->ir, &l->graph));
     TRY(load_cluster(l, args));
-    TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
+    TRY(defines_check(l->ds, &l->model_units, l->cluster ? &l->cluster_units : NULL, l->graph, l->define, l->ndefine));
     TRY(load_rules(l));
     TRY(check_cluster(l, args));
     bool times = CMD_TIMES >> args->command & 1;

@@ -81,6 +81,35 @@ static const char *path_text(Reader *r, const Path *p, uint32_t n)
     return arena_strndup(r->arena, text, n >= p->nstep ? strlen(text) : end);
 }
 
+/* The names that paths of ops are made of: those between points and rounds. */
+static void add_steps(Reader *r, const char *path, const char ***pool, uint32_t *n)
+{
+    while (*path) {
+        size_t length = strcspn(path, ".[");
+        if (length)
+            PUSH(r->arena, *pool, *n, arena_strndup(r->arena, path, length));
+        path += length;
+        path += *path == '[' ? strcspn(path, "]") : 0;
+        path += *path != 0;
+    }
+}
+
+/* For the first name of a path that no path has, the nearest that one has. */
+static const char *near_step(Reader *r, const Path *p)
+{
+    const char **pool = NULL;
+    uint32_t n = 0, i = 0, k = 0;
+    for (uint32_t o = 0; o < r->g->nop; o++)
+        add_steps(r, r->g->op[o].path, &pool, &n);
+    for (i = 0; i < p->nstep; i++) {
+        for (k = 0; k < n && p->step[i].name && strcmp(pool[k], p->step[i].name) != 0;)
+            k++;
+        if (p->step[i].name && k == n)
+            return did_you_mean(r->e, p->step[i].name, pool, n);
+    }
+    return "";
+}
+
 /* A path must name something, and so must every round of its ranges; where a round
  * is out of range, say which exist. */
 static void check_path(Reader *r, const Path *p)
@@ -97,7 +126,7 @@ static void check_path(Reader *r, const Path *p)
         }
     }
     if (p->nstep && !any_path(r, p))
-        fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
+        fail(r->e, p->at, "nothing at '%s' in model '%s'%s", path_text(r, p, p->nstep), r->g->name, near_step(r, p));
 }
 
 /* Kv heads are split with the query heads that read them, so they go by their name too. */
@@ -286,6 +315,13 @@ static void unknown_setting(Reader *r, const Node *name, const char *const *know
         diag_help(r->e->ds, d, "%s", help);
 }
 
+/* A string; "": it is none, or a name, which is none of a model's. */
+static const char *read_text(Reader *r, const Node *value)
+{
+    Term t = value->kind == N_NAME ? POISON : eval(r->e, r->scope, value);
+    return t.kind == TERM_STRING ? t.s : "";
+}
+
 static void read_setting(Reader *r, const Node *body, Rule *rule)
 {
     static const char *const names[] = {"microbatches", "schedule", "chunks", "bucket", "devices", "sync"};
@@ -305,14 +341,12 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
             fail(r->e, value->at, "bucket must be a whole number of bytes, but it is %g B", bytes);
         add_choice(r, &rule->choice, (int64_t)bytes);
     } else if (strcmp(name->text, "schedule") == 0) {
-        Term t = eval(r->e, r->scope, value);
-        rule->text = t.kind == TERM_STRING ? t.s : "";
-        if (t.kind != TERM_POISON && strcmp(rule->text, "1f1b") != 0 && strcmp(rule->text, "gpipe") != 0)
+        rule->text = read_text(r, value);
+        if (strcmp(rule->text, "1f1b") != 0 && strcmp(rule->text, "gpipe") != 0)
             fail(r->e, value->at, "the schedule is \"1f1b\" or \"gpipe\", not %s", sources_text(r->e->ds->sources, value->at));
     } else if (strcmp(name->text, "sync") == 0) {
-        Term t = eval(r->e, r->scope, value);
-        rule->text = t.kind == TERM_STRING ? t.s : "";
-        if (t.kind != TERM_POISON && strcmp(rule->text, "server") != 0)
+        rule->text = read_text(r, value);
+        if (strcmp(rule->text, "server") != 0)
             fail(r->e, value->at, "sync is \"server\" where it is given, not %s", sources_text(r->e->ds->sources, value->at));
     } else {
         unknown_setting(r, name, names, sizeof names / sizeof *names);

@@ -44,9 +44,9 @@ Symbol *scope_lookup(Elab *e, const Scope *s, const Node *name)
     Symbol *found = scope_find(s, name->text);
     if (found || s->names->unsure)
         return found;
-    const char *near = nearest_symbol(e, s, name->text), *dtype = elsewhere_dtype(name->text);
-    if (dtype) {
-        fail(e, name->at, "unknown name '%s'; did you mean '%s'?", name->text, dtype);
+    const char *near = nearest_symbol(e, s, name->text), *value = elsewhere_value(name->text);
+    if (value) {
+        fail(e, name->at, "unknown name '%s'; did you mean '%s'?", name->text, value);
         return NULL;
     }
     if (!near) {
