@@ -105,7 +105,9 @@ bool after_dispatch(Call *c)
 
 bool before_conv2d(Call *c)
 {
-    Term kernel = call_arg(c, "kernel")->term, pad = call_arg(c, "pad")->term;
+    Term kernel = call_arg(c, "kernel")->term, pad = call_arg(c, "pad")->term, init = call_arg(c, "init")->term;
+    if (init.kind == TERM_INIT)
+        c->init = *init.init;
     if (pad.i < 0 || pad.i > EXTENT_LIMIT) {
         fail(c->e, call_arg(c, "pad")->at->at, "'pad' of conv2d must be at least 0, but this is %" PRId64, pad.i);
         return false;
