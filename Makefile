@@ -333,6 +333,8 @@ uninstall:
 	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
 	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
 	rm -rf $(SHARE)/pplan
+	@for d in $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
+	    [ ! -d $$d ] || rmdir -p --ignore-fail-on-non-empty $$d 2>/dev/null || true; done
 
 # A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
 deb: release pages

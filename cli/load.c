@@ -35,7 +35,7 @@ static const char *bundled_dir(Arena *a)
         char *slash = strrchr(exe, '/');
         dir = arena_printf(a, "%.*s%s/models", (int)(slash - exe), exe, up[i]);
         if (access(arena_printf(a, "%s/std", dir), R_OK) == 0)
-            return dir;
+            return file_target(a, dir);
     }
     return dir;
 }
