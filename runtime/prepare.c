@@ -106,16 +106,6 @@ static Status lock_folder(Run *r)
     return OK;
 }
 
-/* What people may have forgotten to say. */
-static void note_omissions(const Run *r)
-{
-    const RunOptions *o = r->o;
-    if (!run_trains(r->program) && !o->resume && r->program->nstate > 0)
-        run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
-    if (run_trains(r->program) && !o->save && o->ndump == 0 && r->from.step < r->steps)
-        run_note(r, "note: what is trained is not kept: '--save DIR' keeps it");
-}
-
 Status run_prepare(Run *r)
 {
     const RunOptions *o = r->o;
@@ -130,9 +120,7 @@ Status run_prepare(Run *r)
     TRY(find_resume(r));
     TRY(open_data(r));
     TRY(run_decide_steps(r));
-    TRY(lock_folder(r));                             /* the first thing that is written, once all is accepted */
-    note_omissions(r);
-    return OK;
+    return lock_folder(r);                           /* the first thing that is written, once all is accepted */
 }
 
 void run_close(Run *r)

@@ -316,6 +316,16 @@ static Status open_rank(Run *r)
     return OK;
 }
 
+/* What people may have forgotten to say. */
+static void note_omissions(const Run *r)
+{
+    const RunOptions *o = r->o;
+    if (!run_trains(r->program) && !o->resume && r->program->nstate > 0)
+        run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
+    if (run_trains(r->program) && !o->save && o->ndump == 0 && r->from.step < r->steps)
+        run_note(r, "note: what is trained is not kept: '--save DIR' keeps it");
+}
+
 static Status execute(Run *r)
 {
     Seat seat;
@@ -324,6 +334,7 @@ static Status execute(Run *r)
     Status s = open_rank(r);
     seat_leave(&seat);
     TRY(s);
+    note_omissions(r);
     return run_trains(r->program) ? train(r) : run_forward(r);
 }
 
