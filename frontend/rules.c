@@ -81,35 +81,6 @@ static const char *path_text(Reader *r, const Path *p, uint32_t n)
     return arena_strndup(r->arena, text, n >= p->nstep ? strlen(text) : end);
 }
 
-/* The names that paths of ops are made of: those between points and rounds. */
-static void add_steps(Reader *r, const char *path, const char ***pool, uint32_t *n)
-{
-    while (*path) {
-        size_t length = strcspn(path, ".[");
-        if (length)
-            PUSH(r->arena, *pool, *n, arena_strndup(r->arena, path, length));
-        path += length;
-        path += *path == '[' ? strcspn(path, "]") : 0;
-        path += *path != 0;
-    }
-}
-
-/* For the first name of a path that no path has, the nearest that one has. */
-static const char *near_step(Reader *r, const Path *p)
-{
-    const char **pool = NULL;
-    uint32_t n = 0, i = 0, k = 0;
-    for (uint32_t o = 0; o < r->g->nop; o++)
-        add_steps(r, r->g->op[o].path, &pool, &n);
-    for (i = 0; i < p->nstep; i++) {
-        for (k = 0; k < n && p->step[i].name && strcmp(pool[k], p->step[i].name) != 0;)
-            k++;
-        if (p->step[i].name && k == n)
-            return did_you_mean(r->e, p->step[i].name, pool, n);
-    }
-    return "";
-}
-
 /* A path must name something, and so must every round of its ranges; where a round
  * is out of range, say which exist. */
 static void check_path(Reader *r, const Path *p)
@@ -126,7 +97,7 @@ static void check_path(Reader *r, const Path *p)
         }
     }
     if (p->nstep && !any_path(r, p))
-        fail(r->e, p->at, "nothing at '%s' in model '%s'%s", path_text(r, p, p->nstep), r->g->name, near_step(r, p));
+        fail(r->e, p->at, "nothing at '%s' in model '%s'%s", path_text(r, p, p->nstep), r->g->name, near_step(r->e, r->g, p));
 }
 
 /* Kv heads are split with the query heads that read them, so they go by their name too. */

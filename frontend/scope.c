@@ -186,3 +186,31 @@ const char *item_near(Elab *e, NodeKind kind, const char *name)
                 PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
     return did_you_mean(e, name, pool, n);
 }
+
+/* The names that paths of ops are made of: those between points and rounds. */
+static void add_steps(Arena *a, const char *path, const char ***pool, uint32_t *n)
+{
+    while (*path) {
+        size_t length = strcspn(path, ".[");
+        if (length)
+            PUSH(a, *pool, *n, arena_strndup(a, path, length));
+        path += length;
+        path += *path == '[' ? strcspn(path, "]") : 0;
+        path += *path != 0;
+    }
+}
+
+const char *near_step(Elab *e, const Graph *g, const Path *p)
+{
+    const char **pool = NULL;
+    uint32_t n = 0, i = 0, k = 0;
+    for (uint32_t o = 0; o < g->nop; o++)
+        add_steps(e->arena, g->op[o].path, &pool, &n);
+    for (i = 0; i < p->nstep; i++) {
+        for (k = 0; k < n && p->step[i].name && strcmp(pool[k], p->step[i].name) != 0;)
+            k++;
+        if (p->step[i].name && k == n)
+            return did_you_mean(e, p->step[i].name, pool, n);
+    }
+    return "";
+}
