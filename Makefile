@@ -301,11 +301,18 @@ lint:
 	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup .ci/deb $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
 
 # Manual pages and completions, made from the table of options by a program of their own.
-build/release/pages: build/release/obj/cli/pages/pages.o
+build/release/pages: build/release/obj/cli/pages/pages.o build/release/obj/cli/pages/manual.o
 	$(call say,link,$@)$(CC_release) -o $@ $^
 
 build/pages/%.1: cli/pages/%.1.in build/release/pages VERSION
 	$(call say,man,$@)mkdir -p $(@D) && build/release/pages man $* $(VERSION) <$< >$@
+
+# What users write, from the pages of docs/.
+MANUALS = build/pages/pmodel.5 build/pages/pplan-rules.5
+build/pages/pmodel.5: docs/language.md
+build/pages/pplan-rules.5: docs/rules.md
+$(MANUALS): build/release/pages VERSION
+	$(call say,man,$@)mkdir -p $(@D) && build/release/pages manual $(basename $(@F)) $(VERSION) <$(filter docs/%,$^) >$@
 
 # bash-completion loads a file of the program's name, zsh one that begins with '_'.
 COMPLETIONS = $(foreach p,$(PROGRAMS),build/pages/bash/$(p) build/pages/zsh/_$(p) build/pages/fish/$(p).fish)
@@ -313,22 +320,25 @@ $(COMPLETIONS): build/release/pages
 	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
 
 SHARE = $(DESTDIR)$(PREFIX)/share
-pages: $(PROGRAMS:%=build/pages/%.1) $(COMPLETIONS)
+pages: $(PROGRAMS:%=build/pages/%.1) $(MANUALS) $(COMPLETIONS)
 
 install: release pages
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(PROGRAMS:%=build/pages/%.1) $(SHARE)/man/man1
+	install -m 644 $(MANUALS) $(SHARE)/man/man5
 	install -m 644 $(PROGRAMS:%=build/pages/bash/%) $(SHARE)/bash-completion/completions
 	install -m 644 $(PROGRAMS:%=build/pages/zsh/_%) $(SHARE)/zsh/site-functions
 	install -m 644 $(PROGRAMS:%=build/pages/fish/%.fish) $(SHARE)/fish/vendor_completions.d
 	cp -R --no-preserve=ownership models $(SHARE)/pplan
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) \
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) $(MANUALS:build/pages/%=$(SHARE)/man/man5/%) \
 	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
 	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
 	rm -rf $(SHARE)/pplan
+	@for d in $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
+	    [ ! -d $$d ] || rmdir -p --ignore-fail-on-non-empty $$d 2>/dev/null || true; done
 
 # A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
 deb: release pages

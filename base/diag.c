@@ -103,6 +103,16 @@ Diag *diag_warn(Diags *ds, Span at, const char *fmt, ...)
     return d;
 }
 
+Diag *diag_tell(Diags *ds, Span at, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    Diag *d = diag_make(ds, SEV_NOTE, at, fmt, ap);
+    va_end(ap);
+    diag_insert(ds, d);
+    return d;
+}
+
 void diag_range(Diag *d, Span operand)
 {
     for (int i = 0; i < DIAG_RANGES; i++)

@@ -72,6 +72,8 @@ typedef struct Diags {
 Diags *diags_new(Sources *);
 Diag  *diag_error(Diags *, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 Diag  *diag_warn(Diags *, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Neither: something to know. */
+Diag  *diag_tell(Diags *, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void   diag_range(Diag *, Span operand);
 void   diag_note(Diags *, Diag *of, Span at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void   diag_help(Diags *, Diag *of, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

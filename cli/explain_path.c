@@ -111,6 +111,21 @@ static const char *without_rounds(Arena *a, const char *asked, const char *path)
     return t.s;
 }
 
+/* A block is no op, but has some. */
+static bool names_inside(const Asked *x, const char *const *pool, uint32_t n)
+{
+    enum { SHOWN = 12 };
+    size_t length = strlen(x->path);
+    uint32_t found = 0;
+    Text list = text_new(x->l->ir);
+    for (uint32_t i = 0; i < n; i++)
+        if (strncmp(pool[i], x->path, length) == 0 && pool[i][length] == '.' && !strstr(list.s, pool[i]) && found++ < SHOWN)
+            text_add(&list, "%s%s", found > 1 ? ", " : "", pool[i]);
+    if (found)
+        fprintf(stderr, "error: '%s' is a block; of its ops and weights one is explained: %s%s\n", x->path, list.s, found > SHOWN ? ", .." : "");
+    return found > 0;
+}
+
 static Status nothing_there(const Asked *x)
 {
     const Graph *g = x->l->graph;
@@ -123,6 +138,8 @@ static Status nothing_there(const Asked *x)
         if (!has_op(g->value[v].maker))
             PUSH(x->l->ir, pool, n, without_rounds(x->l->ir, x->path, g->value[v].path));
     const char *near = nearest_name(x->path, pool, n);
+    if (names_inside(x, pool, n))
+        return ERR_REJECT;
     fprintf(stderr, "error: nothing at '%s': expected the path of an op or a value, or 'stage N'%s%s%s\n", x->path, near ? "; did you mean '" : "",
             near ? near : "", near ? "'?" : "");
     fprintf(stderr, "help: 'pplan graph' prints all paths\n");

@@ -35,7 +35,7 @@ static const char *bundled_dir(Arena *a)
         char *slash = strrchr(exe, '/');
         dir = arena_printf(a, "%.*s%s/models", (int)(slash - exe), exe, up[i]);
         if (access(arena_printf(a, "%s/std", dir), R_OK) == 0)
-            return dir;
+            return file_target(a, dir);
     }
     return dir;
 }
@@ -339,7 +339,7 @@ static Status load_parts(Loaded *l, const Args *args)
     TRY(add_defines(l, args));
     TRY(elaborate_model(l->ds, &l->model_units, args_value(args, OPT_model), l->define, l->ndefine, l->ir, &l->graph));
     TRY(load_cluster(l, args));
-    TRY(defines_check(l->ds, &l->model_units, l->graph, l->define, l->ndefine));
+    TRY(defines_check(l->ds, &l->model_units, l->cluster ? &l->cluster_units : NULL, l->graph, l->define, l->ndefine));
     TRY(load_rules(l));
     TRY(check_cluster(l, args));
     bool times = CMD_TIMES >> args->command & 1;

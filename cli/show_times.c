@@ -17,7 +17,7 @@ void show_step(const Report *r, Table *t, const Graph *g, const Profile *profile
     Arena *a = r->arena;
     double tokens = sim->ns > 0 ? (double)graph_tokens(g) * 1e9 / (double)sim->ns : 0;
     table_line(r, t, "time", arena_printf(a, "%s a %s, %s, under profile %s", text_ns(a, sim->ns), has_value(g->loss) ? "step" : "pass",
-               text_si(a, tokens, "tokens/s"), profile->name));
+               text_si(a, tokens, graph_tokens(g) == graph_samples(g) ? "samples/s" : "tokens/s"), profile->name));
     table_line(r, t, "of the peak", arena_printf(a, "%s (mfu), %s (mfu-causal), %s (hfu)", percent(a, sim->mfu), percent(a, sim->mfu_causal), percent(a, sim->hfu)));
     table_fact(r, t, "step_ns", CELL_NUMBER(sim->ns));
     table_fact(r, t, "tokens_per_s", CELL_NUMBER(tokens));

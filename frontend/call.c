@@ -205,10 +205,10 @@ static Term unknown_callee(Elab *e, const Node *callee)
             if (item->kind == N_BLOCK)
                 PUSH(e->arena, pool, n, item->kid[0]->text);
         }
-    const char *help = elsewhere_op(callee->text);
-    Diag *d = fail(e, callee->at, "unknown op or block '%s'%s", callee->text, help ? "" : did_you_mean(e, callee->text, pool, n));
-    if (help)
-        diag_help(e->ds, d, "%s", help);
+    const char *help = elsewhere_op(callee->text), *near = help ? "" : did_you_mean(e, callee->text, pool, n);
+    Diag *d = fail(e, callee->at, "unknown op or block '%s'%s", callee->text, near);
+    if (!*near)
+        diag_help(e->ds, d, "%s", help ? help : "models/std/ops.pmodel has the signatures of all ops; 'man pmodel' says what they do");
     return POISON;
 }
 

@@ -151,28 +151,42 @@ static bool holds(const Pool *p, const char *name)
     return false;
 }
 
-static void report_unused(Elab *e, const Define *d, const char *model, const Pool *open, const Pool *lets)
+static const char **all_names(Elab *e, const Pool *a, const Pool *b)
+{
+    const char **all = NEWN(e->arena, const char *, a->n + b->n + 1);
+    for (uint32_t i = 0; i < a->n + b->n; i++)
+        all[i] = i < a->n ? a->name[i] : b->name[i - a->n];
+    return all;
+}
+
+/* `params`: of the cluster. */
+static void report_unused(Elab *e, const Define *d, const char *model, const Pool *open, const Pool *lets, const Pool *params)
 {
     if (holds(open, d->name))
         fail(e, d->at, "%s: model '%s' declares '%s' only where this form of it does not come", form(e, d), model, d->name);
     else if (holds(lets, d->name))
         fail(e, d->at, "%s: '%s' is a let of model '%s'; only a dim or param can be replaced", form(e, d), d->name, model);
     else
-        fail(e, d->at, "%s: model '%s' has no dim or param '%s'%s", form(e, d), model, d->name, did_you_mean(e, d->name, open->name, open->n));
+        fail(e, d->at, "%s: %smodel '%s' has no dim or param '%s'%s", form(e, d), params->n ? "the cluster has no param and " : "", model, d->name,
+             did_you_mean(e, d->name, all_names(e, open, params), open->n + params->n));
 }
 
-Status defines_check(Diags *ds, const Units *units, const Graph *g, const Define *define, uint32_t ndefine)
+Status defines_check(Diags *ds, const Units *units, const Units *machine, const Graph *g, const Define *define, uint32_t ndefine)
 {
     Elab e = {.ds = ds, .arena = ds->arena, .units = units};
     const Node *model = item_find(units, N_MODEL, g->name);
-    Pool open = {.arena = ds->arena}, lets = {.arena = ds->arena};
+    Pool open = {.arena = ds->arena}, lets = {.arena = ds->arena}, params = {.arena = ds->arena};
     if (model) {
         collect(&open, model->kid[2], N_DIMS);
         collect(&open, model->kid[2], N_PARAMS);
         collect(&lets, model->kid[2], N_LETS);
     }
+    for (uint32_t u = 0; machine && u < machine->nunit; u++)
+        for (uint32_t i = 0; i < machine->unit[u].root->nkid; i++)
+            if (machine->unit[u].root->kid[i]->kind == N_CLUSTER)
+                collect(&params, machine->unit[u].root->kid[i]->kid[2], N_PARAMS);
     for (uint32_t i = 0; i < ndefine; i++)
         if (!define[i].used)
-            report_unused(&e, &define[i], g->name, &open, &lets);
+            report_unused(&e, &define[i], g->name, &open, &lets, &params);
     return diags_status(ds);
 }

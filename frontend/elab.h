@@ -159,6 +159,8 @@ const Node *item_find(const Units *, NodeKind, const char *name);
 const Node *item_chosen(const Units *, NodeKind, const char *name);
 /* "; did you mean 'X'?" for the items of a kind, or "". */
 const char *item_near(Elab *, NodeKind, const char *name);
+/* "; did you mean ..", for the first name of a path that no path of an op has; "". */
+const char *near_step(Elab *, const Graph *, const Path *);
 
 /* ---- expr.c, arith.c: expressions ---- */
 

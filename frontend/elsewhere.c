@@ -29,16 +29,28 @@ static const struct { const char *word, *help; } settings[] = {
     {"interleave", CHUNKS},           {"virtual_stages", CHUNKS},    {"checkpoint", RECOMPUTE}, {"activation_checkpointing", RECOMPUTE},
 };
 
-static const struct { const char *word, *name; } dtypes[] = {
+static const struct { const char *word, *name; } values[] = {
     {"float64", "f64"}, {"fp64", "f64"}, {"double", "f64"}, {"float32", "f32"}, {"fp32", "f32"}, {"float", "f32"}, {"float16", "f16"},
     {"fp16", "f16"},    {"half", "f16"}, {"bfloat16", "bf16"}, {"int64", "i64"}, {"int32", "i32"}, {"int16", "i16"}, {"int8", "i8"}, {"uint8", "u8"},
+    {"True", "true"}, {"False", "false"}, {"None", "none"}, {"null", "none"}, {"yes", "true"}, {"no", "false"},
 };
 
 #define ORDER_OF_AXES "axes go by name: none needs another order, and 'y[a, b] = x' writes one down"
+#define BLOCK(file, has) "'include \"std/" file ".pmodel\"' before the model has " has
+#define LAYER "a layer is made of the blocks of 'include \"std/encoder.pmodel\"': 'x = x + attn(ln1: layernorm(x), heads)', then 'mlp'"
+#define UNARY "the gates are 'relu', 'gelu', 'silu' and 'tanh'"
+#define SQUARES "of d = x - y, 'mean(d * d, over = [batch, ..])' is the mean square"
+#define POOL "'mean(x, over = [row, col])' averages over axes; no op takes windows but conv2d, which may stride"
+#define NORMS "the norms are 'layernorm' and 'rmsnorm'"
 #define ONE_AXIS "'merge(x, [a, b], c)' makes one axis of several; a linear layer may have several, as in 'linear(x, [heads, head_dim])'"
 static const struct { const char *word, *help; } ops[] = {
     {"transpose", ORDER_OF_AXES}, {"permute", ORDER_OF_AXES}, {"reshape", ONE_AXIS},    {"view", ONE_AXIS},         {"flatten", ONE_AXIS},
     {"dense", "it is called 'linear' here"}, {"fc", "it is called 'linear' here"}, {"embedding", "it is called 'embed' here"},
+    {"attn", BLOCK("gpt", "'attn'; so do \"std/decoder.pmodel\" and \"std/encoder.pmodel\"")}, {"mlp", BLOCK("gpt", "'mlp'; so does \"std/encoder.pmodel\"")},
+    {"swiglu", BLOCK("decoder", "'swiglu'")}, {"moe", BLOCK("decoder", "'moe'")}, {"encoder", LAYER}, {"transformer", LAYER}, {"relu6", UNARY},
+    {"sigmoid", UNARY "; 'silu(x)' is x times its sigmoid"}, {"softplus", UNARY}, {"leaky_relu", UNARY}, {"elu", UNARY},
+    {"mse", SQUARES}, {"mse_loss", SQUARES}, {"avgpool", POOL}, {"maxpool", POOL}, {"avg_pool2d", POOL}, {"max_pool2d", POOL},
+    {"batchnorm", NORMS}, {"batch_norm", NORMS}, {"groupnorm", NORMS},
     {"self_attention", "'attention(q, k, v)' takes what linear layers make of x"}, {"mha", "'attention(q, k, v)' takes what linear layers make of x"},
 };
 
@@ -50,6 +62,8 @@ static const struct { const char *word, *found, *help; } statements[] = {
     {"state", NULL, LASTS},  {"cache", NULL, LASTS},  {"buffer", NULL, LASTS}, {"for", NULL, ROUNDS},  {"while", NULL, ROUNDS}, {"repeat", "{", ROUNDS},
     {"weight", "=", "what a weight begins with is written '~ normal(0.02)'"},  {"import", NULL, "another file is read by 'include \"FILE\"'"},
     {"checkpoint", NULL, RECOMPUTE}, {NULL, "TFLOPS", RATE("60 TFLOP/s")}, {NULL, "GFLOPS", RATE("60 GFLOP/s")}, {NULL, "GBps", RATE("6 GB/s")}, {NULL, "Gbps", RATE("6 Gb/s")},
+    {NULL, "Gbit", RATE("200 Gb/s")}, {NULL, "Mbit", RATE("200 Mb/s")}, {NULL, "GByte", RATE("6 GB/s")}, {NULL, "PFLOPS", RATE("2 PFLOP/s")},
+    {NULL, "+=", "'x = x + y' gives x a new value"}, {NULL, "-=", "'x = x - y' gives x a new value"},
     {NULL, "//", "a comment begins with '#'"}, {NULL, "/*", "a comment begins with '#'"},
 };
 
@@ -61,11 +75,11 @@ const char *elsewhere_setting(const char *word)
     return NULL;
 }
 
-const char *elsewhere_dtype(const char *word)
+const char *elsewhere_value(const char *word)
 {
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(dtypes[i].word, word) == 0)
-            return dtypes[i].name;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strcmp(values[i].word, word) == 0)
+            return values[i].name;
     return NULL;
 }
 

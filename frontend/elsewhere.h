@@ -8,8 +8,8 @@ const char *elsewhere_setting(const char *word);
 const char *elsewhere_statement(const char *word, const char *found);
 /* A line of help for an op. */
 const char *elsewhere_op(const char *word);
-/* The name that a dtype or a backend has here. */
-const char *elsewhere_dtype(const char *word);
+/* The name that a dtype or another value, or a backend has here. */
+const char *elsewhere_value(const char *word);
 const char *elsewhere_backend(const char *word);
 
 #endif

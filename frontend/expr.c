@@ -220,7 +220,8 @@ bool eval_whole(Elab *e, Scope *s, const Node *n, const char *what, int64_t lo, 
 bool eval_real(Elab *e, Scope *s, const Node *n, const char *what, Term *out)
 {
     Term t = term_scalar(e, eval(e, s, n));
-    if (t.kind != TERM_INT && t.kind != TERM_REAL)
+    bool percent = t.kind == TERM_QUANTITY && t.i == UNIT_FRACTION;
+    if (t.kind != TERM_INT && t.kind != TERM_REAL && !percent)
         return wrong(e, n, what, "a number", t);
     *out = term_real(t.f, t.from);
     return true;

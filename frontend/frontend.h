@@ -30,8 +30,8 @@ Status elaborate_rules(Diags *, const Units *, const Graph *, Arena *, Rules **o
  * elaborate_model() before the command line's. */
 void plan_sets(Diags *, const Units *, Define **out, uint32_t *n);
 
-/* Report every define that neither model nor cluster took. */
-Status defines_check(Diags *, const Units *, const Graph *, const Define *, uint32_t ndefine);
+/* Report every define that neither model nor cluster took.  `machine`: the files of the cluster; NULL: none. */
+Status defines_check(Diags *, const Units *, const Units *machine, const Graph *, const Define *, uint32_t ndefine);
 
 /* The model item, the blocks and included items it needs, in `fmt` form, as one
  * self-contained text; likewise for a cluster with its devices. */

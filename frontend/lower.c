@@ -105,7 +105,9 @@ bool after_dispatch(Call *c)
 
 bool before_conv2d(Call *c)
 {
-    Term kernel = call_arg(c, "kernel")->term, pad = call_arg(c, "pad")->term;
+    Term kernel = call_arg(c, "kernel")->term, pad = call_arg(c, "pad")->term, init = call_arg(c, "init")->term;
+    if (init.kind == TERM_INIT)
+        c->init = *init.init;
     if (pad.i < 0 || pad.i > EXTENT_LIMIT) {
         fail(c->e, call_arg(c, "pad")->at->at, "'pad' of conv2d must be at least 0, but this is %" PRId64, pad.i);
         return false;
@@ -120,10 +122,13 @@ bool after_conv2d(Call *c)
     int64_t kernel = call_arg(c, "kernel")->term.i, stride = call_arg(c, "stride")->term.i, pad = call_arg(c, "pad")->term.i;
     for (int i = 0; i < 2; i++) {
         int64_t room = extent(c, side[i][0]) + 2 * pad - kernel, want = room < 0 ? 0 : room / stride + 1;
-        if (want != extent(c, side[i][1]))
-            return wrong(c, fail(c->e, c->node->at, "conv2d makes %" PRId64 " of '%s' (%" PRId64 "), but '%s' is %" PRId64, want,
-                                 axis_name(c, side[i][0]), extent(c, side[i][0]), axis_name(c, side[i][1]), extent(c, side[i][1])),
-                         call_dim(c, side[i][0]), call_dim(c, side[i][1]));
+        if (want == extent(c, side[i][1]))
+            continue;
+        Diag *d = fail(c->e, c->node->at, "conv2d makes %" PRId64 " of '%s' (%" PRId64 "), but '%s' is %" PRId64, want, axis_name(c, side[i][0]),
+                       extent(c, side[i][0]), axis_name(c, side[i][1]), extent(c, side[i][1]));
+        if (want > 0)
+            diag_help(c->e->ds, d, "declare an axis for what it makes, such as 'dim %s2 = %" PRId64 "', and name it in the list", axis_name(c, side[i][0]), want);
+        return wrong(c, d, call_dim(c, side[i][0]), call_dim(c, side[i][1]));
     }
     const Axes in = {{call_dim(c, "c"), call_dim(c, "kh"), call_dim(c, "kw")}, 3}, out = {{call_dim(c, "out"), in.dim[1], in.dim[2]}, 3};
     c->init.fan_in = product(c, &in);

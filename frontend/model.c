@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "frontend/elab.h"
 
 /* ---- which model ---- */
@@ -22,13 +23,35 @@ static const Node *planned_model(const Node *file)
     return name && !node_absent(name) ? name : NULL;
 }
 
-static const Node *no_model(Elab *e, Span at, const char *name)
+/* The names of the models of all files that were read; `planned`: a plan names one of them. */
+static const Node *no_model(Elab *e, Span at, const char *name, bool planned)
 {
-    if (name)
-        fail(e, at, "no model named '%s'%s", name, item_near(e, N_MODEL, name));
-    else
+    Text list = text_new(e->arena);
+    for (uint32_t u = 0, n = 0; u < e->units->nunit; u++)
+        for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
+            if (e->units->unit[u].root->kid[i]->kind == N_MODEL)
+                text_add(&list, "%s'%s'", n++ ? ", " : "", e->units->unit[u].root->kid[i]->kid[0]->text);
+    if (!name) {
         fail(e, at, "no model in '%s'", e->units->unit[e->units->nunit - 1].source->path);
+        return NULL;
+    }
+    Diag *d = fail(e, at, "no model named '%s'%s", name, item_near(e, N_MODEL, name));
+    if (list.n)
+        diag_help(e->ds, d, "the models read are %s%s", list.s, planned ? "; a plan has no name of its own, but that of its model" : "");
+    else if (planned)
+        diag_help(e->ds, d, "'include \"FILE.pmodel\"' before the plan reads one");
     return NULL;
+}
+
+/* The last of a file is taken where nobody says which. */
+static void note_others(Elab *e, const Node *file, const Node *model)
+{
+    Text list = text_new(e->arena);
+    for (uint32_t i = 0, n = 0; i < file->nkid; i++)
+        if (file->kid[i]->kind == N_MODEL && file->kid[i] != model)
+            text_add(&list, "%s'%s'", n++ ? ", " : "", file->kid[i]->kid[0]->text);
+    if (list.n)
+        diag_tell(e->ds, model->kid[0]->at, "model '%s', the last of this file, is taken; '--model' takes another: %s", model->kid[0]->text, list.s);
 }
 
 static const Node *find_model(Elab *e, const char *name)
@@ -36,11 +59,13 @@ static const Node *find_model(Elab *e, const char *name)
     const Node *file = e->units->unit[e->units->nunit - 1].root, *planned = name ? NULL : planned_model(file), *model = NULL;
     if (name || planned) {
         model = item_find(e->units, N_MODEL, name ? name : planned->text);
-        return model ? model : no_model(e, name ? NOWHERE : planned->at, name ? name : planned->text);
+        return model ? model : no_model(e, name ? NOWHERE : planned->at, name ? name : planned->text, !name);
     }
     for (uint32_t u = e->units->nunit; u-- > 0 && !model;)
-        model = last_item(e->units->unit[u].root, N_MODEL);
-    return model ? model : no_model(e, NOWHERE, NULL);
+        model = last_item(file = e->units->unit[u].root, N_MODEL);
+    if (model)
+        note_others(e, file, model);
+    return model ? model : no_model(e, NOWHERE, NULL, false);
 }
 
 /* ---- items ---- */
@@ -139,6 +164,59 @@ static void check_trains(Elab *e)
     diag_help(e->ds, d, "to run the model forward, name what it gives by 'output' instead of 'minimize'");
 }
 
+/* The values that what is minimized or output is made of, as a list of marks. */
+static const bool *values_with_a_part(const Elab *e)
+{
+    const Graph *g = e->g;
+    bool *part = NEWN(e->arena, bool, g->nvalue + 1);
+    if (has_value(g->loss))
+        part[g->loss.i] = true;
+    for (uint32_t i = 0; i < g->noutput; i++)
+        part[g->output[i].i] = true;
+    for (uint32_t o = g->nop; o-- > 0;) {            /* what an op reads was made before it */
+        bool wanted = false;
+        for (int k = 0; k < g->op[o].nout; k++)
+            wanted |= part[g->op[o].out[k].i];
+        for (int k = 0; k < g->op[o].narg && wanted; k++)
+            if (has_value(g->op[o].arg[k]))
+                part[g->op[o].arg[k].i] = true;
+    }
+    return part;
+}
+
+/* Inputs and weights without a part in the result, and inputs that no data file can give. */
+static void check_uses(Elab *e)
+{
+    const Graph *g = e->g;
+    const bool *part = values_with_a_part(e);
+    for (uint32_t i = 0; i < g->nvalue; i++) {
+        const Value *v = &g->value[i];
+        if (part[i] || (v->role != ROLE_INPUT && v->role != ROLE_WEIGHT))
+            continue;
+        if (v->role == ROLE_INPUT)
+            diag_warn(e->ds, v->at, "nothing that is minimized or output reads input '%s': a run needs data for it all the same", v->path);
+        else if (i == 0 || g->value[i - 1].role != ROLE_WEIGHT || g->value[i - 1].at.start != v->at.start || part[i - 1])
+            diag_warn(e->ds, v->at, "nothing that is minimized or output reads weight '%s': it is counted, and has no effect", v->path);
+    }
+}
+
+/* Data come in samples, along the axis called batch. */
+static void check_batch(Elab *e, const Node *model)
+{
+    const Graph *g = e->g;
+    uint32_t inputs = 0;
+    for (uint32_t i = 0; i < g->nvalue; i++) {
+        const Value *v = &g->value[i];
+        inputs += v->role == ROLE_INPUT;
+        if (v->role == ROLE_INPUT && !same_dim(g->batch, NO_DIM) && (v->rank == 0 || !same_dim(v->axis[0], g->batch)))
+            diag_warn(e->ds, v->at, "input '%s' has no axis 'batch': prun cannot read it from data, which are samples", v->path);
+    }
+    if (inputs == 0 || !same_dim(g->batch, NO_DIM))
+        return;
+    Diag *d = diag_warn(e->ds, model->kid[0]->at, "model '%s' has no dim 'batch': its samples can neither be read from data nor split over devices", g->name);
+    diag_help(e->ds, d, "call the axis of samples 'batch', as in 'dim batch = 8', and let every input begin with it");
+}
+
 static void check_purpose(Elab *e, const Node *model)
 {
     const Graph *g = e->g;
@@ -151,6 +229,10 @@ static void check_purpose(Elab *e, const Node *model)
     if (!has_value(g->loss) && g->optimizer.kind != OPTIMIZER_NONE)
         diag_warn(e->ds, e->optimizer_at, "the optimizer has no effect: model '%s' minimizes nothing", g->name);
     check_trains(e);
+    if (e->ds->errors)
+        return;
+    check_uses(e);
+    check_batch(e, model);
 }
 
 static void run_model(Elab *e, const Node *model, Arena *graph)

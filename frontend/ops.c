@@ -25,7 +25,7 @@ static const OpRow row[OP_KINDS] = {
     [OP_iota]          = {.kinds = "d"},
     [OP_linear]        = {.kinds = "fDaaBI", .init = INIT_fan_in, .lower = lower_linear},
     [OP_matmul]        = {.kinds = "ffa", .lower = lower_matmul},
-    [OP_conv2d]        = {.kinds = "fdddnns", .init = INIT_fan_in, .before = before_conv2d, .after = after_conv2d},
+    [OP_conv2d]        = {.kinds = "fdddnnsBI", .init = INIT_fan_in, .before = before_conv2d, .after = after_conv2d},
     [OP_layernorm]     = {.kinds = "fzB", .init = INIT_ones},
     [OP_rmsnorm]       = {.kinds = "fz", .init = INIT_ones},
     [OP_softmax]       = {.kinds = "f"},

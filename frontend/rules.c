@@ -97,7 +97,7 @@ static void check_path(Reader *r, const Path *p)
         }
     }
     if (p->nstep && !any_path(r, p))
-        fail(r->e, p->at, "nothing at '%s' in model '%s'", path_text(r, p, p->nstep), r->g->name);
+        fail(r->e, p->at, "nothing at '%s' in model '%s'%s", path_text(r, p, p->nstep), r->g->name, near_step(r->e, r->g, p));
 }
 
 /* Kv heads are split with the query heads that read them, so they go by their name too. */
@@ -286,6 +286,13 @@ static void unknown_setting(Reader *r, const Node *name, const char *const *know
         diag_help(r->e->ds, d, "%s", help);
 }
 
+/* A string; "": it is none, or a name, which is none of a model's. */
+static const char *read_text(Reader *r, const Node *value)
+{
+    Term t = value->kind == N_NAME ? POISON : eval(r->e, r->scope, value);
+    return t.kind == TERM_STRING ? t.s : "";
+}
+
 static void read_setting(Reader *r, const Node *body, Rule *rule)
 {
     static const char *const names[] = {"microbatches", "schedule", "chunks", "bucket", "devices", "sync"};
@@ -305,14 +312,12 @@ static void read_setting(Reader *r, const Node *body, Rule *rule)
             fail(r->e, value->at, "bucket must be a whole number of bytes, but it is %g B", bytes);
         add_choice(r, &rule->choice, (int64_t)bytes);
     } else if (strcmp(name->text, "schedule") == 0) {
-        Term t = eval(r->e, r->scope, value);
-        rule->text = t.kind == TERM_STRING ? t.s : "";
-        if (t.kind != TERM_POISON && strcmp(rule->text, "1f1b") != 0 && strcmp(rule->text, "gpipe") != 0)
+        rule->text = read_text(r, value);
+        if (strcmp(rule->text, "1f1b") != 0 && strcmp(rule->text, "gpipe") != 0)
             fail(r->e, value->at, "the schedule is \"1f1b\" or \"gpipe\", not %s", sources_text(r->e->ds->sources, value->at));
     } else if (strcmp(name->text, "sync") == 0) {
-        Term t = eval(r->e, r->scope, value);
-        rule->text = t.kind == TERM_STRING ? t.s : "";
-        if (t.kind != TERM_POISON && strcmp(rule->text, "server") != 0)
+        rule->text = read_text(r, value);
+        if (strcmp(rule->text, "server") != 0)
             fail(r->e, value->at, "sync is \"server\" where it is given, not %s", sources_text(r->e->ds->sources, value->at));
     } else {
         unknown_setting(r, name, names, sizeof names / sizeof *names);

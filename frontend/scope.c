@@ -44,9 +44,9 @@ Symbol *scope_lookup(Elab *e, const Scope *s, const Node *name)
     Symbol *found = scope_find(s, name->text);
     if (found || s->names->unsure)
         return found;
-    const char *near = nearest_symbol(e, s, name->text), *dtype = elsewhere_dtype(name->text);
-    if (dtype) {
-        fail(e, name->at, "unknown name '%s'; did you mean '%s'?", name->text, dtype);
+    const char *near = nearest_symbol(e, s, name->text), *value = elsewhere_value(name->text);
+    if (value) {
+        fail(e, name->at, "unknown name '%s'; did you mean '%s'?", name->text, value);
         return NULL;
     }
     if (!near) {
@@ -185,4 +185,32 @@ const char *item_near(Elab *e, NodeKind kind, const char *name)
             if (e->units->unit[u].root->kid[i]->kind == kind)
                 PUSH(e->arena, pool, n, e->units->unit[u].root->kid[i]->kid[0]->text);
     return did_you_mean(e, name, pool, n);
+}
+
+/* The names that paths of ops are made of: those between points and rounds. */
+static void add_steps(Arena *a, const char *path, const char ***pool, uint32_t *n)
+{
+    while (*path) {
+        size_t length = strcspn(path, ".[");
+        if (length)
+            PUSH(a, *pool, *n, arena_strndup(a, path, length));
+        path += length;
+        path += *path == '[' ? strcspn(path, "]") : 0;
+        path += *path != 0;
+    }
+}
+
+const char *near_step(Elab *e, const Graph *g, const Path *p)
+{
+    const char **pool = NULL;
+    uint32_t n = 0, i = 0, k = 0;
+    for (uint32_t o = 0; o < g->nop; o++)
+        add_steps(e->arena, g->op[o].path, &pool, &n);
+    for (i = 0; i < p->nstep; i++) {
+        for (k = 0; k < n && p->step[i].name && strcmp(pool[k], p->step[i].name) != 0;)
+            k++;
+        if (p->step[i].name && k == n)
+            return did_you_mean(e, p->step[i].name, pool, n);
+    }
+    return "";
 }

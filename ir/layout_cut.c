@@ -329,6 +329,16 @@ static void cut_op(Wants *w, OpId o)
             try_want(w, &w->want[i], o);
 }
 
+/* The query heads that a dim called `name` is split with; NULL: it is none of kv heads. */
+static const Dim *queries_of(const Wants *w, const char *name)
+{
+    const Graph *g = w->l->g;
+    for (uint32_t d = 0; d < g->ndim; d++)
+        if (strcmp(g->dim[d].name, name) == 0 && !same_dim(w->heads[d], NO_DIM) && !same_dim(w->heads[d], (DimId){d}))
+            return dim_of(g, w->heads[d]);
+    return NULL;
+}
+
 static void check_used(const Wants *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
@@ -337,7 +347,12 @@ static void check_used(const Wants *w)
             continue;
         Diag *e = diag_error(w->ds, x->rule->at, "no op is split: none that the rule names can be cut along '%s', or rules before it take %s there", x->name,
                              mesh_axis_name(x->axis));
-        if (x->kept)
+        const Dim *heads = queries_of(w, x->name);
+        if (x->axis == AXIS_dp && !same_dim(w->l->g->batch, NO_DIM))
+            diag_help(w->ds, e, "dp splits '%s' by itself, everywhere: leave this rule out", dim_of(w->l->g, w->l->g->batch)->name);
+        else if (heads)
+            diag_help(w->ds, e, "'%s' takes '%s' along: 'split %s by %s' is enough", heads->name, x->name, heads->name, mesh_axis_name(x->axis));
+        else if (x->kept)
             diag_note(w->ds, e, x->kept->at, "this rule keeps it whole");
         else if (x->whole)
             diag_note(w->ds, e, x->whole->at, "'%s' (%s) needs '%s' whole", x->whole->path, op_info[x->whole->kind].name, x->name);

@@ -73,5 +73,7 @@ void real_print(FILE *f, double value)
         if (strtod(text, NULL) == value)
             break;
     }
+    if (strstr(text, "e+0"))                         /* 100 reads better than 1e+02 */
+        snprintf(text, sizeof text, "%.0f", value);
     fputs(text, f);
 }

@@ -373,15 +373,61 @@ static bool serves(const Rank *r, const STensor *have, const STensor *want)
     return (have->dtype == want->dtype || rounds) && same_extents(have, want);
 }
 
+/* Where a model was made with other sizes, all of its tensors may differ: what was which comes first, in one sentence,
+ * and a few of them after it. */
+enum { SIZES = 4, ROWS = 3 };
+typedef struct Resized { int64_t was[SIZES], is[SIZES]; uint32_t n, tensors; } Resized;
+
+static void note_sizes(Resized *z, const STensor *have, const STensor *want)
+{
+    z->tensors++;
+    for (uint32_t i = 0; have->rank == want->rank && i < have->rank; i++) {
+        uint32_t k = 0;
+        while (k < z->n && (z->was[k] != have->extent[i] || z->is[k] != want->extent[i]))
+            k++;
+        if (have->extent[i] == want->extent[i] || k < z->n || k == SIZES)
+            continue;
+        z->was[k] = have->extent[i];
+        z->is[k] = want->extent[i];
+        z->n++;
+    }
+}
+
+static void say_sizes(const StoredList *list, const Resized *z)
+{
+    if (z->tensors < 2 || z->n == 0)
+        return;
+    fprintf(stderr, "error: the checkpoint was made with other sizes:");
+    for (uint32_t i = 0; i < z->n; i++)
+        fprintf(stderr, "%s %lld where the plan has %lld", i ? "," : "", (long long)z->was[i], (long long)z->is[i]);
+    fprintf(stderr, "; %u of %u tensors differ, such as\n", z->tensors, list->n);
+}
+
+static Resized resized(const Rank *r, const SFile *f, const StoredList *list)
+{
+    Resized z = {.n = 0};
+    for (uint32_t i = 0; i < list->n; i++) {
+        const STensor *have = sfile_find(f, list->tensor[i].shape.name);
+        if (have && !serves(r, have, &list->tensor[i].shape))
+            note_sizes(&z, have, &list->tensor[i].shape);
+    }
+    return z;
+}
+
 /* Every tensor wanted is there with its shape, and no other is. */
 static Status match_tensors(Arena *a, const Rank *r, const SFile *f, const StoredList *list)
 {
     Status s = OK;
     bool rounds = false;
+    const Resized z = resized(r, f, list);
+    uint32_t rows = 0;
+    say_sizes(list, &z);
     for (uint32_t i = 0; i < list->n; i++) {
         const STensor *want = &list->tensor[i].shape, *have = sfile_find(f, want->name);
         if (!have)
             s = damaged(f->path, arena_printf(a, "tensor '%s' is missing", want->name));
+        else if (!serves(r, have, want) && rows++ >= ROWS)
+            s = ERR_REJECT;
         else if (!serves(r, have, want))
             s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want->name, shape_text(a, have), shape_text(a, want)));
         else

@@ -1,6 +1,8 @@
 /* Data: the stream of samples a run trains on, and the batches it is cut into. */
+#include <ctype.h>
 #include <libgen.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/diag.h"
 #include "base/text.h"
@@ -122,6 +124,26 @@ static Status open_tokens(Arena *a, Data *d, const char *spec)
     return OK;
 }
 
+/* Whether a SPEC begins with a name and '=': an input's, well spelt or not, unless there is a file called so. */
+static bool names_input(const char *spec)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)spec[n]) || spec[n] == '_')
+        n++;
+    return n > 0 && spec[n] == '=' && access(spec, F_OK) != 0;
+}
+
+static Status unknown_input(Arena *a, const Data *d, const char *spec)
+{
+    const char **pool = NEWN(a, const char *, d->ncolumn + 1), *name = arena_strndup(a, spec, strcspn(spec, "="));
+    for (uint32_t i = 0; i < d->ncolumn; i++)
+        pool[i] = d->column[i].input->name;
+    const char *near = nearest_name(name, pool, d->ncolumn);
+    fprintf(stderr, "error: data '%s': the model has no input '%s'%s; it has %s\n", spec, name,
+            near ? arena_printf(a, "; did you mean '%s'?", near) : "", inputs_text(a, d->program));
+    return ERR_USAGE;
+}
+
 static Status open_random(Data *d)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++) {
@@ -167,9 +189,24 @@ static Status reject_tensor(Arena *a, const Column *c, const STensor *t)
     Text s = text_new(a);
     for (uint32_t i = 0; i < t->rank; i++)
         text_add(&s, "%s%lld", i ? ", " : "", (long long)t->extent[i]);
+    DType want = c->input->dtype;
+    Form form;
+    const char *types = dtype_is_float(want) ? "float" : "whole-number";
     fprintf(stderr, "error: data file '%s': tensor '%s'[%s] : %s does not fit input '%s': expected samples first, the other axes and "
-            "a %s type alike\n", c->path, t->name, s.s, dtype_name(t->dtype),
-            input_text(a, c->input), dtype_is_float(c->input->dtype) ? "float" : "whole-number");
+            "a %s type alike\n", c->path, t->name, s.s, dtype_name(t->dtype), input_text(a, c->input), types);
+    if (!choose_form(t->dtype, want, &form))
+        fprintf(stderr, "help: convert it to %s before it is saved%s\n", dtype_name(want), want == DT_f64 ? ", or to f32" : "");
+    return ERR_REJECT;
+}
+
+static Status no_tensor(Arena *a, const Column *c, const SFile *f)
+{
+    enum { SHOWN = 8 };
+    Text list = text_new(a);
+    for (uint32_t i = 0; i < f->ntensor && i < SHOWN; i++)
+        text_add(&list, "%s%s", i ? ", " : ": ", f->tensor[i].name);
+    fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'%s%s\n", c->path, f->ntensor, c->input->name, f->ntensor ? list.s : "",
+            f->ntensor > SHOWN ? ", .." : "");
     return ERR_REJECT;
 }
 
@@ -184,8 +221,7 @@ static Status bind_tensor(Arena *a, Column *c, const SFile *f, int64_t *samples)
         return ERR_REJECT;
     }
     if (!t) {
-        fprintf(stderr, "error: data file '%s': none of its %u tensors is named '%s'\n", c->path, f->ntensor, c->input->name);
-        return ERR_REJECT;
+        return no_tensor(a, c, f);
     }
     bool fits = t->rank == c->input->rank && choose_form(t->dtype, c->input->dtype, &c->form);
     for (uint32_t i = 1; fits && i < t->rank; i++)
@@ -203,8 +239,11 @@ static Status open_tensor(Arena *a, Data *d, Column *c, const char *path)
     SFile f;
     int64_t samples = 0;
     c->path = path;
-    TRY(sfile_open(a, path, &f));
-    Status s = bind_tensor(a, c, &f, &samples);
+    Status s = sfile_open(a, path, &f);
+    if (s == ERR_REJECT && access(path, R_OK) == 0 && is_token_model(d->program))
+        fprintf(stderr, "help: a text or a file of tokens stands without the name of an input: --data %s\n", path);
+    TRY(s);
+    s = bind_tensor(a, c, &f, &samples);
     sfile_close(&f);
     TRY(s);
     if (samples == 0 || (d->samples > 0 && samples != d->samples)) {
@@ -224,6 +263,8 @@ static Status open_tensors(Arena *a, Data *d, const char *const *spec, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         size_t name = strcspn(spec[i], "=");
         Column *c = find_column(d, spec[i], name);
+        if (!c && names_input(spec[i]))
+            return unknown_input(a, d, spec[i]);
         if (!spec[i][name] || !c) {
             fprintf(stderr, "error: data '%s': expected INPUT=FILE for each input; the model has %s\n", spec[i],
                     inputs_text(a, d->program));
@@ -248,7 +289,7 @@ static Status open_specs(Arena *a, Data *d, const char *const *spec, uint32_t n)
     if (n == 1 && strcmp(spec[0], "random") == 0)
         return open_random(d);
     size_t name = strcspn(spec[0], "=");
-    if (n == 1 && !(spec[0][name] && find_column(d, spec[0], name)))
+    if (n == 1 && !(spec[0][name] && find_column(d, spec[0], name)) && !names_input(spec[0]))
         return open_tokens(a, d, spec[0]);
     return open_tensors(a, d, spec, n);
 }

@@ -92,15 +92,18 @@ static Status open_data(Run *r)
     return run_plan_evaluation(r);
 }
 
-/* One rank holds the lock for all. */
-static Status claim_folder(Run *r)
+/* One rank holds the lock for all; what it locks may have been another run's until then. */
+static Status lock_folder(Run *r)
 {
     const RunOptions *o = r->o;
     if (!o->save)
         return OK;
     if (r->program->rank == 0)
         TRY(checkpoint_lock(r->arena, o->save, &r->lock));
-    return checkpoint_claim(r->arena, o->save, o->resume);
+    TRY(checkpoint_claim(r->arena, o->save, o->resume));
+    if (r->speaks && r->folder && r->folder == o->resume)
+        checkpoint_left_behind(r->arena, o->save, r->from.step);
+    return OK;
 }
 
 Status run_prepare(Run *r)
@@ -112,16 +115,18 @@ Status run_prepare(Run *r)
         TRY(folder_writable(r->arena, o->trace));
     if (r->speaks)                                   /* where there are many ranks: before they start */
         TRY(run_check_files(r));
-    TRY(claim_folder(r));
+    if (o->save)
+        TRY(checkpoint_claim(r->arena, o->save, o->resume));
     TRY(find_resume(r));
     TRY(open_data(r));
-    return run_decide_steps(r);
+    TRY(run_decide_steps(r));
+    return lock_folder(r);                           /* the first thing that is written, once all is accepted */
 }
 
 void run_close(Run *r)
 {
     data_close(r->train);
     data_close(r->eval);
-    if (r->lock >= 0)
-        close(r->lock);
+    if (r->lock.fd >= 0)
+        checkpoint_unlock(r->arena, r->o->save, &r->lock);
 }

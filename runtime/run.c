@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "runtime/run.h"
 
 /* Set by SIGTERM and SIGINT: finish the step, save, leave with status 0. */
@@ -119,11 +120,20 @@ static Status agree(Run *r, bool finite, Verdict *v)
     return OK;
 }
 
+/* A number as people read it: one that is none has no sign. */
+static double plain(double x)
+{
+    return isnan(x) ? (double)NAN : x;
+}
+
 static Status not_finite(Run *r, double loss, double norm)
 {
+    const char *save = r->o->save;
     r->alike = true;
-    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s",
-             (long long)r->rank.step.step, loss, norm, r->o->save ? ", and the last checkpoint stands" : "");
+    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s", (long long)r->rank.step.step,
+             plain(loss), plain(norm), !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
+    run_note(r, "help: a smaller rate ('--set lr=%g'), a clipped gradient ('--set clip=1'), or a look at the data for what is out of range",
+             r->rank.step.lr > 0 ? r->rank.step.lr / 10 : r->optimizer.lr / 10);
     return ERR_REJECT;
 }
 
@@ -205,10 +215,13 @@ static void say_what_was_done(Run *r)
 
 static Status train(Run *r)
 {
-    if (r->rank.step.step >= r->steps)
-        run_note(r, "note: nothing to do: %lld steps are done, and the run has %lld", (long long)r->rank.step.step, (long long)r->steps);
-    TRY(run_dump(r, r->rank.step.step, r->samples, r->program->batch));
-    bool stop = false;
+    int64_t from = r->rank.step.step;
+    bool stop = false, ended = from >= r->steps;
+    if (ended)
+        run_note(r, "note: nothing to %s: %lld steps are done, and the run has %lld", r->eval ? "train" : "do", (long long)from, (long long)r->steps);
+    TRY(run_dump(r, from, r->samples, r->program->batch));
+    if (ended && r->eval)                            /* the weights as they are */
+        TRY(run_evaluate(r, from));
     while (r->rank.step.step < r->steps && !stop) {
         mark(r);
         TRY(train_step(r, &stop));
@@ -263,6 +276,24 @@ static Status prepare_dumps(Run *r)
     return s;
 }
 
+/* Ops without a fast kernel, where a call has enough to do that it is felt: a plain form does some 100 MFLOP a second. */
+static void note_plain_forms(Run *r)
+{
+    static const double felt = 1e7;                  /* FLOP of one instruction */
+    const Program *p = r->program;
+    bool said[OP_KINDS] = {false};
+    Text list = text_new(r->arena);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        OpKind op = p->instr[i].op;
+        if (said[op] || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
+            continue;
+        text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
+        said[op] = true;
+    }
+    if (list.n)
+        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s);
+}
+
 /* Memory, start values, the log: what a rank has for itself. */
 static Status open_rank(Run *r)
 {
@@ -273,6 +304,7 @@ static Status open_rank(Run *r)
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
+    note_plain_forms(r);
     TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
@@ -284,6 +316,16 @@ static Status open_rank(Run *r)
     return OK;
 }
 
+/* What people may have forgotten to say. */
+static void note_omissions(const Run *r)
+{
+    const RunOptions *o = r->o;
+    if (!run_trains(r->program) && !o->resume && r->program->nstate > 0)
+        run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
+    if (run_trains(r->program) && !o->save && o->ndump == 0 && r->from.step < r->steps)
+        run_note(r, "note: what is trained is not kept: '--save DIR' keeps it");
+}
+
 static Status execute(Run *r)
 {
     Seat seat;
@@ -292,12 +334,13 @@ static Status execute(Run *r)
     Status s = open_rank(r);
     seat_leave(&seat);
     TRY(s);
+    note_omissions(r);
     return run_trains(r->program) ? train(r) : run_forward(r);
 }
 
 Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *peers)
 {
-    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = -1, .mark = find_mark()};
+    Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = {.fd = -1}, .mark = find_mark()};
     catch_signals();
     if (!peers->world)                               /* of a rank the launcher says how it ended */
         catch_crashes();
@@ -327,7 +370,7 @@ Status run(Arena *a, const Program *p, const TallyParts *parts, const RunOptions
 
 Status run_check(Arena *a, const Program *p, const RunOptions *o)
 {
-    Run r = {.arena = a, .program = p, .o = o, .speaks = true, .lock = -1};
+    Run r = {.arena = a, .program = p, .o = o, .speaks = true, .lock = {.fd = -1}};
     Status s = run_prepare(&r);
     run_close(&r);
     return s;

@@ -33,7 +33,7 @@ typedef struct Run {
     double            seconds, loss;  /* what they took, and the last one's loss */
     Tally            *tally;          /* where their time went; NULL: it is not told */
     uint64_t          seed;
-    int               lock;           /* of the save folder; -1: none */
+    SaveLock          lock;           /* of the save folder */
     void            (*mark)(int64_t); /* told before each step, and after the last, how many are done; NULL */
 } Run;
 

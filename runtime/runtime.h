@@ -156,8 +156,15 @@ Status checkpoint_load(Arena *, Rank *, const char *folder, const Data *);
 
 /* ---- steps.c ---- */
 
-/* Claim DIR for this run: a second run into it is refused.  *fd is closed by the caller. */
-Status checkpoint_lock(Arena *, const char *dir, int *fd);
+/* Claim DIR for this run, which makes it where it is not there: a second run into it is refused. */
+typedef struct SaveLock { int fd; bool made; } SaveLock;             /* fd -1: none */
+Status checkpoint_lock(Arena *, const char *dir, SaveLock *);
+/* Give it up; a folder that was made and in which nothing was saved is taken away again. */
+void   checkpoint_unlock(Arena *, const char *dir, SaveLock *);
+/* Whether there is a checkpoint in DIR to go on from. */
+bool   checkpoint_any(Arena *, const char *dir);
+/* Say what lies in DIR of steps later than the one that a run saving there goes on from. */
+void   checkpoint_left_behind(Arena *, const char *dir, int64_t from);
 /* Refuse to save into DIR what another run has begun there: only a run resumed from
  * DIR, or from one of its checkpoints, goes on in it.  `resume` NULL: a fresh run. */
 Status checkpoint_claim(Arena *, const char *dir, const char *resume);

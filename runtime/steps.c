@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -89,21 +90,61 @@ void steps_prune(Arena *a, const char *dir, int64_t latest, int keep)
 
 /* ---- whose folder it is ---- */
 
-Status checkpoint_lock(Arena *a, const char *dir, int *fd)
+Status checkpoint_lock(Arena *a, const char *dir, SaveLock *l)
 {
-    TRY(folder_make(a, dir));
+    struct stat st;
     const char *path = arena_printf(a, "%s/lock", dir);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0) {
-        fprintf(stderr, "error: cannot create '%s': %s\n", path, strerror(errno));
-        return ERR_IO;
+    l->made = access(dir, F_OK) != 0;
+    for (;;) {
+        TRY(folder_make(a, dir));
+        l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (l->fd < 0) {
+            fprintf(stderr, "error: cannot create '%s': %s\n", path, strerror(errno));
+            return ERR_IO;
+        }
+        bool mine = flock(l->fd, LOCK_EX | LOCK_NB) == 0;
+        if (mine && (fstat(l->fd, &st) != 0 || st.st_nlink > 0))
+            return OK;
+        close(l->fd);
+        l->fd = -1;
+        if (mine)                                    /* who had it took it away in between */
+            continue;
+        fprintf(stderr, "error: another run is saving into '%s'\n", dir);
+        return ERR_REJECT;
     }
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
-        return OK;
-    fprintf(stderr, "error: another run is saving into '%s'\n", dir);
-    close(*fd);
-    *fd = -1;
-    return ERR_REJECT;
+}
+
+static bool is_empty_but_lock(const char *dir)
+{
+    bool empty = true;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        empty &= strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "lock") == 0;
+    if (d)
+        closedir(d);
+    return d && empty;
+}
+
+void checkpoint_unlock(Arena *a, const char *dir, SaveLock *l)
+{
+    if (l->made && is_empty_but_lock(dir) && unlink(arena_printf(a, "%s/lock", dir)) == 0)
+        rmdir(dir);
+    close(l->fd);
+    l->fd = -1;
+}
+
+bool checkpoint_any(Arena *a, const char *dir)
+{
+    return access(arena_printf(a, "%s/latest", dir), F_OK) == 0;
+}
+
+void checkpoint_left_behind(Arena *a, const char *dir, int64_t from)
+{
+    uint32_t n;
+    int64_t *step = steps_list(a, dir, "", &n);
+    if (n > 0 && step[0] > from)
+        fprintf(stderr, "note: '%s' has checkpoints of later steps, up to %" PRId64 "; this run goes on from step %" PRId64 ", and 'latest' will name what "
+                "it saves: to keep both, save into another folder\n", dir, step[0], from);
 }
 
 /* Whether a path has or will have a name of DIR's checkpoints. */

@@ -140,7 +140,7 @@ static void say_what_was_done(const Run *r, int64_t done, double seconds)
     char unused[40] = "";
     if (left > 0)
         snprintf(unused, sizeof unused, "; %lld samples not used", (long long)left);
-    run_note(r, "forward: %lld samples in %lld batches, %.3g s%s", (long long)r->samples, (long long)done, seconds, unused);
+    run_note(r, "forward: %lld samples in %lld batch%s, %.3g s%s", (long long)r->samples, (long long)done, done == 1 ? "" : "es", seconds, unused);
     if (done < r->steps)
         run_note(r, "stopped as asked after batch %lld of %lld%s", (long long)done, (long long)r->steps, run_left_undone(r, done));
 }

@@ -10,6 +10,7 @@ check "programs, models, manuals and completions are where they belong, and noth
     '[ "$(cd "$root" && find . -type f ! -path "./share/pplan/models/*" | LC_ALL=C sort | tr "\n" " ")" = \
 "./bin/pplan ./bin/prun ./share/bash-completion/completions/pplan ./share/bash-completion/completions/prun \
 ./share/fish/vendor_completions.d/pplan.fish ./share/fish/vendor_completions.d/prun.fish ./share/man/man1/pplan.1 ./share/man/man1/prun.1 \
+./share/man/man5/pmodel.5 ./share/man/man5/pplan-rules.5 \
 ./share/zsh/site-functions/_pplan ./share/zsh/site-functions/_prun " ]'
 check "all bundled models are installed" 'diff -r models "$root/share/pplan/models"'
 check "pplan runs, and finds its models beside it" '(cd / && "$root/bin/pplan" check tiny/tiny_gpt2.pmodel) >"$TMP/log" 2>&1'
@@ -26,6 +27,15 @@ grep '^OPTION' cli/options.def | grep -vc 'NO_SAMPLING)$' >"$TMP/rows"
 check "the test reads every row of the table" '[ "$(long | wc -l)" = "$(cat "$TMP/rows")" ]'
 known() { cat "$root/share/man/man1/pplan.1" "$root/share/man/man1/prun.1" | sed 's/\\-/-/g' | grep -oE -- "--[a-z][a-z-]*" | sort -u; }
 check "the manuals have every option" '[ -z "$(comm -23 <(long | sort -u) <(known))" ]'
+for page in pmodel pplan-rules; do
+    file=$root/share/man/man5/$page.5
+    check "$page.5 has a title, a version, and no Markdown" 'grep -q "^.TH .* 5 .*$(cat VERSION)" "$file" && ! grep -nE "^[#|]|[^\\]\`|\*\*|\]\(" "$file" | grep -v "^[0-9]*:# " >"$TMP/log"'
+    if command -v groff >/dev/null; then
+        check "$page.5 is set without a warning" '[ -z "$(groff -man -Tutf8 -ww "$file" 2>&1 >/dev/null)" ]'
+    else
+        echo "skip $page.5 is set without a warning (no groff)"
+    fi
+done
 for p in pplan prun; do
     page=$root/share/man/man1/$p.1
     if command -v groff >/dev/null; then
@@ -59,7 +69,7 @@ check "bash completes values" '[ "$(completions prun x.plan --ranks t)" = thread
 check "bash completes files" '[ "$(completions prun Makef)" = Makefile ]'
 
 make -s uninstall DESTDIR="$TMP/at" PREFIX=/opt/p
-check "uninstall removes it all" '[ -z "$(find "$root" -type f)" ]'
+check "uninstall removes it all, its folders too" '[ ! -e "$TMP/at" ]'
 
 # ---- the Debian package ----
 

@@ -2,6 +2,7 @@
  * build time from the one table, options.def.
  *
  *   pages man PROGRAM VERSION <TEMPLATE    the manual: @COMMANDS@, @OPTIONS@ and @VERSION@ filled in
+ *   pages manual NAME VERSION <PAGE.md     a page of docs/ as NAME(5)
  *   pages bash|zsh|fish PROGRAM            completion for a shell
  *
  * A row that is not available in this version (its help starts with '!') is left out. */
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/pages/manual.h"
 
 typedef struct Command { const char *name; ProgramName program; const char *words, *help; bool named; } Command;
 typedef struct Option { char letter; const char *name, *argument; unsigned commands; const char *help; } Option;
@@ -289,6 +291,8 @@ int main(int argc, char **argv)
     ProgramName p = strcmp(program, "prun") == 0 ? PRUN : PPLAN;
     if (strcmp(what, "man") == 0 && argc > 3)
         man(p, argv[3]);
+    else if (strcmp(what, "manual") == 0 && argc > 3)
+        manual_print(program, argv[3]);
     else if (strcmp(what, "bash") == 0)
         bash(p);
     else if (strcmp(what, "zsh") == 0)

@@ -213,14 +213,10 @@ static void gelu_some(void *ctx, int worker, int nworker)
     const Gelu *g = ctx;
     int64_t first, end;
     team_part(g->n, 1024, worker, nworker, &first, &end);
-    if (g->exact)
-        for (int64_t i = first; i < end; i++)
-            put(g->y, i, scalar_gelu(get(g->x, i), true));
-    else
-        for (int64_t i = first; i < end; i += LANES) {
-            Vec x = lanes_take(g->x, i, end);
-            lanes_give(g->y, i, x * gelu_gate(x), end);
-        }
+    for (int64_t i = first; i < end; i += LANES) {
+        Vec x = lanes_take(g->x, i, end);
+        lanes_give(g->y, i, x * (g->exact ? gelu_exact_gate(x) : gelu_gate(x)), end);
+    }
 }
 
 CPU_REALS(linear_gelu)

@@ -49,29 +49,33 @@ EACH2(tanh_grad, x * (vec_all(1) - y * y))
 EACH2(silu_grad, x * silu_slope(y))
 EACH2(silu_mul, silu(x) * y)
 
-static void gelu_run(const Run *r)
-{
-    for (int64_t i = 0; i < r->n; i += LANES) {
-        Vec x = run_take(r, 0, i);
-        run_give(r, 0, i, x * gelu_gate(x));
+/* x times its gate, and the gradient times the slope there, in one of the two forms. */
+#define GELU(form, gate, slope)                                              \
+    static void form##_run(const Run *r)                                     \
+    {                                                                        \
+        for (int64_t i = 0; i < r->n; i += LANES) {                          \
+            Vec x = run_take(r, 0, i);                                       \
+            run_give(r, 0, i, x * gate(x));                                  \
+        }                                                                    \
+    }                                                                        \
+    static void form##_grad_run(const Run *r)                                \
+    {                                                                        \
+        for (int64_t i = 0; i < r->n; i += LANES)                            \
+            run_give(r, 0, i, run_take(r, 0, i) * slope(run_take(r, 1, i))); \
     }
-}
+
+GELU(gelu, gelu_gate, gelu_slope)
+GELU(gelu_exact, gelu_exact_gate, gelu_exact_slope)
 
 CPU_REALS(gelu)
 {
-    if (attr_bool(c, "exact") || !each_run(c, gelu_run, 0))
+    if (!each_run(c, attr_bool(c, "exact") ? gelu_exact_run : gelu_run, 0))
         ref_gelu(c);
-}
-
-static void gelu_grad_run(const Run *r)
-{
-    for (int64_t i = 0; i < r->n; i += LANES)
-        run_give(r, 0, i, run_take(r, 0, i) * gelu_slope(run_take(r, 1, i)));
 }
 
 CPU_REALS(gelu_grad)
 {
-    if (attr_bool(c, "exact") || !each_run(c, gelu_grad_run, 0))
+    if (!each_run(c, attr_bool(c, "exact") ? gelu_exact_grad_run : gelu_grad_run, 0))
         ref_gelu_grad(c);
 }
 

@@ -30,7 +30,9 @@ no "a state cut short" 1 "state.json': it is damaged: not JSON"
 # Another shape, another model, another optimizer, one tensor more or less: each is named.
 "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop1 -D layers=1 -D hidden=16 -D heads=2 -o wide.plan >/dev/null || exit 2
 fresh
-no "another shape" 1 "tensor 'wte' is f32 [256, 8], but the plan has f32 [256, 16]" wide.plan
+no "another shape" 1 "tensor 'h[0].attn.out.b' is f32 [8], but the plan has f32 [16]" wide.plan
+no "what was made with other sizes is said first" 1 "error: the checkpoint was made with other sizes: 4 where the plan has 8, 8 where the plan has 16, 16 where the plan has 32; 20 of 20 tensors differ" wide.plan
+check "and few rows follow" '[ "$(grep -c "but the plan has f32" said)" = 3 ]'
 "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop1 -D layers=2 -D hidden=8 -D heads=2 -o deep.plan >/dev/null || exit 2
 no "a tensor too few" 1 "tensor 'h[1].attn.q.w' is missing" deep.plan
 sed -E 's/model tiny_gpt2/model other/; s/wpe/wqe/g; s/include "\.\.\/std/include "'"${MODELS//\//\\/}"'\/std/' "$MODELS/tiny/tiny_gpt2.pmodel" >other.pmodel

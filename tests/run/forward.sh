@@ -26,14 +26,14 @@ plan whole.plan --model fwd
 plan cut.plan --model fwd -D batch=4 --with 'microbatches = 2'
 
 prun whole.plan --data random --steps 1 --dump image@1=six --dump fc2@1=want --dump fc1@1=before --dump h@1=after --dump weights@0=w0 2>said || cat said
-check "what was done is said" 'grep -q "forward: 6 samples in 1 batches" said'
+check "what was done is said" 'grep -q "forward: 6 samples in 1 batch," said'
 check "an output has its numbers" '[ "$(reals want | wc -l)" -eq 18 ]'
 check "a value overwritten in place is copied before" '[ "$(reals before | awk "\$1 < 0" | wc -l)" -gt 5 ] &&
     paste <(reals before) <(reals after) | awk "{ want = \$1 < 0 ? 0 : \$1; if (want != \$2) exit 1 }"'
 check "six samples in batches of 4: the last has two rows" 'prun cut.plan --data image=six --dump fc2@1=a --dump fc2@2=b --dump samples@2=s 2>said &&
     grep -q "forward: 6 samples in 2 batches" said && [ "$(reals b | wc -l)" -eq 6 ] && [ "$(integers s | tr "\n" " ")" = "4 5 " ]'
 check "and the same numbers" 'cat <(reals a) <(reals b) | paste - <(reals want) | awk "(\$1 - \$2) ^ 2 > 1e-24 { exit 1 }"'
-check "steps limit the batches" 'prun cut.plan --data image=six --steps 1 2>said && grep -q "forward: 4 samples in 1 batches, .*; 2 samples not used" said'
+check "steps limit the batches" 'prun cut.plan --data image=six --steps 1 2>said && grep -q "forward: 4 samples in 1 batch, .*; 2 samples not used" said'
 check "more steps than batches are refused" 'refused 2 "--steps 3, but the data hold 2 batches of 4" prun cut.plan --data image=six --steps 3'
 check "random data need steps" 'refused 2 "random data have no end: give --steps" prun cut.plan --data random'
 for o in "--save x" "--eval random" "--set lr=1" "--log l"; do

@@ -41,7 +41,7 @@ stop_one() {
 
 "$PRUN" one.plan --data t.txt --eval e.txt --steps 4 --log one.log 2>/dev/null
 check "C04 ranks as processes train and evaluate like one" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 4 --log four.log 2>said && close one.log four.log && [ "$(field step four.log | wc -l)" = 5 ]' || cat said
-check "their run is told by one of them" 'once "held-out loss" && once "trained: step 4 of 4" && once "memory: 4 ranks" && once "time: a step" && [ "$(wc -l <said)" = 4 ]'
+check "their run is told by one of them" 'once "held-out loss" && once "trained: step 4 of 4" && once "memory: 4 ranks" && once "time: a step" && once "what is trained is not kept" && [ "$(wc -l <said)" = 5 ]'
 check "ranks as threads train like those" 'prun "$four" --data t.txt --eval e.txt --steps 4 --log threads.log --ranks threads 2>said && close one.log threads.log' || cat said
 check "and repeat themselves" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 4 --log again.log 2>said && [ "$(figures four.log)" = "$(figures again.log)" ]'
 check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --eval e.txt --steps 4 --log stdin.log <"$four" 2>said && [ "$(figures four.log)" = "$(figures stdin.log)" ]'

@@ -115,7 +115,7 @@ static void run_case(char *title, const char *text, size_t bytes)
     if (s == OK && diags_status(c.ds) == OK)
         s = elaborate_model(c.ds, &units, NULL, c.define, c.ndefine, c.graph, &g);
     if (s == OK && g)
-        s = defines_check(c.ds, &units, g, c.define, c.ndefine);
+        s = defines_check(c.ds, &units, NULL, g, c.define, c.ndefine);
     diags_flush(c.ds, stdout);
     if (s == OK && g)
         print_graph(g);

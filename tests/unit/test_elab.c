@@ -55,7 +55,7 @@ static void elaborate(World *w, const char *text)
 {
     must(w, parse_text(w->ds, "m.pmodel", text, strlen(text), (IncludePath){NULL, 0}, &w->units));
     must(w, elaborate_model(w->ds, &w->units, NULL, w->define, w->ndefine, w->graph, &w->g));
-    must(w, defines_check(w->ds, &w->units, w->g, w->define, w->ndefine));
+    must(w, defines_check(w->ds, &w->units, NULL, w->g, w->define, w->ndefine));
 }
 
 #define HEAD "  dim batch = 4, hidden = 8\n  input x[batch, hidden] : f32\n"

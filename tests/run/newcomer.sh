@@ -1,0 +1,63 @@
+# What a run says where someone who is new to it would wonder: nothing is trained, kept, found or left behind in silence.
+. "$TESTS/run/lib.bash"
+make_plan p.plan
+make_small small.plan
+make_text t.txt 2000
+make_text held.txt 500 7
+run() { "$RELEASE/prun" p.plan --data t.txt "$@"; }
+small() { "$RELEASE/prun" small.plan --data random "$@"; }
+
+# A checkpoint is evaluated by a run that has no step left.
+run --steps 2 --save c --eval held.txt --log train.log 2>said || cat said
+run --steps 2 --resume c --eval held.txt --log eval.log 2>said || cat said
+check "nothing to train: the held-out loss is still told" 'grep -q "nothing to train: 2 steps are done" said &&
+    [ -n "$(field eval_loss eval.log)" ] && [ "$(field eval_loss eval.log)" = "$(field eval_loss train.log)" ]'
+
+# A loss that is no number.
+check "no checkpoint is promised that is not there" 'refused 1 "the step is not saved, and no checkpoint was saved yet" small --set lr=1e8 --steps 9 --save n && [ ! -e n ] && grep -q "^help: a smaller rate (.--set lr=1e+07.)" said'
+check "the one that is there stands" 'refused 1 "and the last checkpoint stands" small --set lr=1e8 --steps 9 --save k --save-every 1 && [ -e k/latest ]'
+check "a number that is none has no sign" '! grep -q -- -nan said'
+
+# SPECs.
+check "an input misspelt is no file of tokens" 'refused 2 "has no input '\''labells'\''; did you mean '\''labels'\''?" "$RELEASE/prun" p.plan --data labells=x.safetensors'
+check "nor is it when it is alone" 'refused 2 "has no input '\''imag'\''; did you mean '\''image'\''?" "$RELEASE/prun" small.plan --data imag=x.safetensors'
+check "a file with = in its name is a file" 'cp t.txt a=b && "$RELEASE/prun" p.plan --data a=b --steps 1 2>said'
+check "a text given for an input" 'refused 1 "help: a text or a file of tokens stands without the name of an input: --data t.txt" "$RELEASE/prun" p.plan --data ids=t.txt'
+"$RELEASE/prun" small.plan --data random --steps 1 --dump image@1=image.st --dump samples@1=number.st 2>said || cat said
+check "a tensor of another name" 'refused 1 "its tensor is named '\''image'\'', but the input is '\''label'\''" "$RELEASE/prun" small.plan --data image=image.st --data label=image.st'
+"$RELEASE/prun" small.plan --data random --steps 1 --dump weights@1=weights.st 2>said || cat said
+check "tensors of other names are listed" 'refused 1 "tensors is named '\''image'\'': fc1." "$RELEASE/prun" small.plan --data image=weights.st --data label=image.st'
+
+# Folders.
+check "a run that is refused leaves no folder" 'refused 1 "no complete checkpoint" small --steps 1 --save new --resume nosuch && [ ! -e new ]'
+check "nor one that is refused late" 'refused 2 "nosuch" small --steps 1 --save new --dump nosuch@1=x && [ ! -e new ]'
+check "a folder that was there stays" 'mkdir own && refused 2 "nosuch" small --steps 1 --save own --dump nosuch@1=x && [ -d own ]'
+small --steps 3 --save s --save-every 1 --keep 9 2>said || cat said
+check "newer work left behind is said" 'small --steps 2 --resume s/step-00000001 --save s 2>said && grep -q "note: .s. has checkpoints of later steps, up to 3; this run goes on from step 1" said'
+
+# What is not kept, and what was not trained.
+check "training without --save" 'small --steps 1 2>said && grep -q "note: what is trained is not kept: .--save DIR. keeps it" said'
+check "not with it" 'small --steps 1 --save z 2>said && ! grep -q "not kept" said'
+cat >f.pmodel <<'END'
+model f { dim batch = 4, d = 3, c = 2
+  input x[batch, d] : f32
+  y = linear(x, c)
+  output y }
+END
+"$RELEASE/pplan" plan f.pmodel -c laptop1 -o f.plan >/dev/null || exit 2
+check "running forward with random weights" '"$RELEASE/prun" f.plan --data random --steps 1 2>said && grep -q "note: the weights are random, from the seed: .--resume DIR. takes trained ones" said'
+
+# What has no fast kernel is said once, where it takes long.
+conv() { cat >conv.pmodel <<END
+model conv { dim batch = $1, channel = 3, height = 32, width = 32, out = 16, row = 30, col = 30
+  input image[batch, channel, height, width] : f32
+  a = conv2d(image, [out, row, col], kernel = 3)
+  b = conv2d(a, [out, 28, 28], kernel = 3)
+  output b }
+END
+    sed -i 's/col = 30/col = 30, row2 = 28, col2 = 28/; s/\[out, 28, 28\]/[out, row2, col2]/' conv.pmodel
+    "$RELEASE/pplan" plan conv.pmodel -c laptop1 -o conv.plan >/dev/null || exit 2
+    "$RELEASE/prun" conv.plan --data random --steps 1 2>said; }
+check "a plain form is said once" 'conv 8 && [ "$(grep -c "note: in their plain form here, which is slow and of one thread: conv2d; " said)" = 1 ]'
+check "not where it is nothing" 'conv 1 && sed -i "s/= 32/= 6/g; s/= 30/= 4/g; s/= 28/= 2/g" conv.pmodel && "$RELEASE/pplan" plan conv.pmodel -c laptop1 -o conv.plan >/dev/null && "$RELEASE/prun" conv.plan --data random --steps 1 2>said && ! grep -q plain said'
+check "not for what is fast" '"$RELEASE/prun" p.plan --data t.txt --steps 1 2>said && ! grep -q plain said'
