@@ -4,6 +4,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "planner/goal.h"
+
 /* ---- what a stage has ---- */
 
 static const Option *option_at(const Staging *g, uint32_t stage)
@@ -63,15 +65,9 @@ static double copies(const UnitTable *t, const Config *c)
     return c->shard ? (double)size[AXIS_dp] : is_sharded(t, c) ? (double)(size[AXIS_dp] * size[AXIS_cp]) : 1;
 }
 
-/* Bytes of a weight element, its gradient and its optimizer states. */
 static double bytes_of_states(const UnitTable *t, const Config *c)
 {
-    const Graph *g = t->q->graph;
-    const Precision *p = &g->precision;
-    double weights = dtype_bytes(p->weights), master = p->master == p->weights ? 0 : dtype_bytes(p->master);
-    if (!has_value(g->loss))
-        return weights;
-    return weights + dtype_bytes(p->grads) + (master + optimizer_moments(&g->optimizer) * dtype_bytes(p->master)) / copies(t, c);
+    return goal_state_bytes(t->q->graph, copies(t, c));
 }
 
 /* The most of its memory's bandwidth that a device reaches in its update. */
@@ -114,19 +110,13 @@ static double gather_ns(const UnitTable *t, const Config *c, double params)
 
 /* ---- estimates ---- */
 
-static double in_flight(const Staging *g, uint32_t stage)
-{
-    double m = (double)g->config->micro, after = (double)(g->stages - stage);
-    return g->stages == 1 ? 1 : g->config->gpipe ? m : m < after ? m : after;
-}
-
 /* What a stage has, whatever lies on it. */
 typedef struct Room { double in_flight, bytes; } Room;       /* micro-batches; bytes of memory */
 
 static Room room_of(const Staging *g, uint32_t stage)
 {
     const Device *d = device_of(g, stage);
-    return (Room){in_flight(g, stage), (double)(d->memory - d->reserve)};
+    return (Room){goal_flight(g->config, stage), (double)(d->memory - d->reserve)};
 }
 
 static double bytes_needed(const Staging *g, const Stage *s, const Room *room, double again)
@@ -334,21 +324,11 @@ Staging staging_open(Arena *a, UnitTable *t, const Config *c, uint32_t option)
 /* Of what units like it are estimated to take, a unit takes so much at least. */
 static const double ALIKE = 0.9;
 
-/* Micro-batches in flight, on average over the stages. */
-static double mean_in_flight(const Config *c)
-{
-    double sum = 0, pp = (double)c->mesh->size[AXIS_pp];
-    Staging g = {.config = c, .stages = (uint32_t)pp};
-    for (uint32_t s = 0; s < g.stages; s++)
-        sum += in_flight(&g, s);
-    return sum / pp;
-}
-
 /* An option of a unit that has `scale` times the micro-batch and takes `slower` times as long: were all stages
  * equal, so many ns of a micro-batch, with what must be recomputed for it to fit; DBL_MAX: then it does not. */
 static double guess_option(const UnitTable *t, const Config *c, const Device *d, const Option *o, double scale, double slower)
 {
-    double pp = (double)c->mesh->size[AXIS_pp], flight = mean_in_flight(c), saved = 0, again = 0;
+    double pp = (double)c->mesh->size[AXIS_pp], flight = goal_mean_flight(c), saved = 0, again = 0;
     double over = bytes_of_states(t, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
     for (uint32_t i = 0; i < t->pieces.n && over > 0 && t->may_recompute; i++)
         if (t->pieces.piece[i].round) {
