@@ -8,7 +8,11 @@
  * where it was converted to, what its readers have given to its gradient, and, where the
  * cut of its maker leaves it open, where its gradient is expected to lie; the expectation
  * is checked when the last reader has spoken.  Two ways to one state differ in nothing that
- * comes after, so a way that is no better in any figure is dropped.
+ * comes after, so only the better one is followed.
+ *
+ * Better is what takes less time, memory counted as time: the fastest way may need more than
+ * there is, as when all ops are split along positions and no weight is.  The program is run for several
+ * prices of a byte, and for rounds that are recomputed, where less is kept and forward is paid twice.
  *
  * Rounds of a repeat are split alike: a state guesses what the round before hands on, and
  * the end of the round must be what was guessed.
@@ -20,10 +24,13 @@
 
 enum { MOST_PARTS = 8 };
 
-/* What makes one way better than another: its time in a step. */
+/* What makes one way better than another: its time in a step, and its memory. */
 typedef struct Goal {
     int64_t micro;                    /* micro-batches a rank has in a step */
     double  param_ns, shared_ns;      /* of a weight element in a step: to update it, and to sum its gradient over tp */
+    double  param_bytes, flight;      /* of memory: of a weight element and its states; micro-batches that are kept at a time */
+    double  byte_ns;                  /* what a byte is worth, about; 0: nothing */
+    bool    recomputes;               /* rounds may be recomputed */
     uint32_t width;                   /* no more states are followed than these best ones, so better ways may be missed; 0: all are */
     bool     closed;                  /* ops that are not given a cut are not cut */
 } Goal;
@@ -44,14 +51,16 @@ typedef struct Way {
     PartCost *op;                     /* per op likewise: its share of its part's, without what a later part adds */
     int64_t   ns, link;               /* of a micro-batch, all rounds of all parts, forward and backward; of them communication */
     int64_t   params, shared, saved;  /* of all rounds of all parts, as in PartCost */
-    double    step;                   /* ns, by the goal */
+    int64_t   again, kept;            /* were all rounds of repeats recomputed: ns more of a micro-batch, and bytes kept */
+    double    step;                   /* ns, by the goal; nothing recomputed */
+    bool      seed;                   /* it is canonical (canonical.h) */
 } Way;
 
 typedef struct Intra {
     const Chain *chain;
     CutChoice  **cut; uint32_t *ncut; /* per op of the parts */
-    Way         *way; uint32_t nway;  /* none is worse than another in step, params and saved; the best step first */
-    bool         cut_short;           /* a list was too long: there may be ways that are not here */
+    Way         *way; uint32_t nway;  /* none is worse than another in step, memory, and these when recomputed; the best step first */
+    bool         cut_short;           /* states were left out: there may be better ways */
     const char  *why_not;             /* the chain has values the program cannot follow; NULL */
 } Intra;
 

@@ -4,7 +4,7 @@
  * to what is known of the values that it reads and makes. */
 #include "planner/intra.h"
 
-enum { MOST_CODES = 32, MOST_USES = 8, MOST_NEEDS = 64, MOST_IN = 12, MOST_OUT = MAX_OUTS, MOST_LIVE = 24, KNOWN_LISTS = 1024 };
+enum { MOST_CODES = 32, MOST_USES = 8, MOST_NEEDS = 64, MOST_IN = 12, MOST_OUT = MAX_OUTS, MOST_LIVE = 24, KNOWN_LISTS = 4096 };
 enum { CODE_NONE = 0xFF };
 
 /* A value that is still to be read, or the promise of a round. */
@@ -45,6 +45,13 @@ typedef struct Move {                 /* one choice at one step, from given reco
     Rec       in[MOST_IN], out[MOST_OUT];
 } Move;
 
+/* What a run looks for: the way that takes least when a byte kept costs so much, with all rounds recomputed or none. */
+typedef struct Asked {
+    double         byte_ns;
+    bool           again;
+    const uint8_t *only;              /* per op: the one choice; NULL: all are open */
+} Asked;
+
 typedef struct Solver {
     Arena       *arena;
     Pricer      *pricer;
@@ -52,6 +59,8 @@ typedef struct Solver {
     const Graph *g;
     const Chain *chain;
     Goal         goal;
+    Asked        asked;
+    uint32_t     width;                              /* states of a step that are followed */
     const Layout *given;                             /* cuts that rules give; NULL: none */
     Intra       *out;
     uint16_t   (*fixed)[MAX_GRID];                   /* per op: its cuts along axes of the grid that are not chosen here */

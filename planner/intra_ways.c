@@ -4,31 +4,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/canonical.h"
+
 /* ---- states ---- */
 
-enum { MOST_LABELS = 8, MOST_STATES = 1 << 14 };
+enum { MOST_STATES = 1 << 14 };
 
-/* A way so far. */
+/* The best way so far to a state. */
 typedef struct Label {
-    double      step;                 /* ns of a step, by the goal */
-    int64_t     params, saved;
+    double      ns;                   /* of a step, by the goal, and what its memory is worth */
     const struct Label *from;
     const Move *move;                 /* NULL: where records begin by a guess */
     const Rec  *guessed;
     uint8_t     choice;
 } Label;
 
-typedef struct Standing { Rec *rec; uint64_t hash; Label *label; uint32_t nlabel; } Standing;
+typedef struct Standing { Rec *rec; uint64_t hash; Label *label; } Standing;
 typedef struct Front { Standing *state; uint32_t nstate; uint32_t *table, mask; } Front;   /* table: 1 + number of a state */
 
-static uint64_t hash_of(const void *at, size_t bytes)
+/* A record is a whole number of words. */
+static uint64_t hash_of(const Rec *rec, uint32_t n)
 {
-    const uint8_t *p = at;
+    const uint8_t *p = (const uint8_t *)rec;
     uint64_t h = 0xcbf29ce484222325;
-    for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
-        uint32_t word;
+    _Static_assert(sizeof *rec % sizeof h == 0, "words");
+    for (size_t i = 0; i < n * sizeof *rec; i += sizeof h) {
+        uint64_t word;
         memcpy(&word, p + i, sizeof word);
-        h = (h ^ word) * 0x100000001b3;
+        h = (h ^ word) * 0x9e3779b97f4a7c15;
         h ^= h >> 29;
     }
     return h;
@@ -48,7 +51,7 @@ static void grow_table(Arena *a, Front *f)
 
 static Standing *state_of(Solver *s, Front *f, const Rec *rec, uint32_t n)
 {
-    uint64_t h = hash_of(rec, sizeof *rec * n);
+    uint64_t h = hash_of(rec, n);
     if (2 * f->nstate >= f->mask)
         grow_table(s->arena, f);
     uint32_t at = (uint32_t)h & f->mask;
@@ -68,43 +71,14 @@ static Standing *state_of(Solver *s, Front *f, const Rec *rec, uint32_t n)
     return &f->state[f->nstate - 1];
 }
 
-static bool no_worse(const Label *a, const Label *b)
-{
-    return a->step <= b->step && a->params <= b->params && a->saved <= b->saved;
-}
-
-/* Of a list that is too long, the one that lies closest behind its neighbour goes; never the
- * best step. */
-static void drop_one(Solver *s, Standing *x)
-{
-    uint32_t out = 1;
-    for (uint32_t i = 2; i < x->nlabel; i++)
-        if (x->label[i].step - x->label[i - 1].step < x->label[out].step - x->label[out - 1].step)
-            out = i;
-    memmove(&x->label[out], &x->label[out + 1], sizeof *x->label * (x->nlabel - out - 1));
-    x->nlabel--;
-    s->out->cut_short = true;
-}
-
-/* Keeps labels sorted by step; those that another one beats go. */
+/* Equal ones leave the first. */
 static void add_label(Solver *s, Standing *x, const Label *l)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < x->nlabel; i++)
-        if (no_worse(&x->label[i], l))
-            return;
-    for (uint32_t i = 0; i < x->nlabel; i++)
-        if (!no_worse(l, &x->label[i]))
-            x->label[n++] = x->label[i];
     if (!x->label)
-        x->label = NEWN(s->arena, Label, MOST_LABELS + 1);
-    uint32_t at = n;
-    for (; at > 0 && x->label[at - 1].step > l->step; at--)
-        x->label[at] = x->label[at - 1];
-    x->label[at] = *l;
-    x->nlabel = n + 1;
-    if (x->nlabel > MOST_LABELS)
-        drop_one(s, x);
+        x->label = NEW(s->arena, Label);
+    else if (x->label->ns <= l->ns)
+        return;
+    *x->label = *l;
 }
 
 /* ---- moves, each computed once ---- */
@@ -113,7 +87,7 @@ typedef struct Known { uint64_t hash; struct Known *next; uint32_t choice, guess
 
 static const Move *move_of(Solver *s, const Step *step, uint32_t choice, uint32_t guess, const Rec *in)
 {
-    uint64_t h = hash_of(in, sizeof *in * step->nin) * 31 + choice * 64 + guess;
+    uint64_t h = hash_of(in, step->nin) * 31 + choice * 64 + guess;
     Known **slot = &s->known[step - s->step][(h ^ h >> 32) % KNOWN_LISTS];
     for (Known *k = *slot; k; k = k->next)
         if (k->hash == h && k->choice == choice && k->guess == guess && memcmp(k->in, in, sizeof *in * step->nin) == 0)
@@ -158,37 +132,46 @@ static void after_move(const Stepping *st, const Standing *x, const Rec *in, con
     }
 }
 
+/* ns of a step, by the goal; with `again`, of one whose rounds are all recomputed. */
 static double step_of(const Solver *s, uint32_t rounds, const Move *m)
 {
     const Goal *g = &s->goal;
     double micro = (double)(rounds * (m->cost.forward + m->cost.backward) + m->before.forward + m->before.backward);
-    return (double)g->micro * micro + rounds * (g->param_ns * (double)m->cost.params + g->shared_ns * (double)m->cost.shared);
+    double again = s->asked.again && rounds > 1 ? (double)(rounds * m->cost.again + m->before.again) : 0;
+    return (double)g->micro * (micro + again) + rounds * (g->param_ns * (double)m->cost.params + g->shared_ns * (double)m->cost.shared);
+}
+
+/* What backward keeps of a round that is recomputed is what enters it. */
+static double bytes_of(const Solver *s, uint32_t rounds, const Move *m)
+{
+    double kept = s->asked.again && rounds > 1 ? 0 : (double)m->cost.saved;
+    return rounds * (s->goal.param_bytes * (double)m->cost.params + s->goal.flight * kept);
+}
+
+static double entry_bytes(const Solver *s, const Segment *p, const Rec *guessed)
+{
+    return s->asked.again ? s->goal.flight * p->rounds * (double)price_bytes(s->pricer, p->in, s->code[guessed->made]) : 0;
 }
 
 static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, const Move *m, uint8_t choice)
 {
     Solver *s = st->s;
-    uint32_t rounds = s->chain->part[st->step->part].rounds;
-    double more = m ? step_of(s, rounds, m) : 0;
+    const Segment *part = &s->chain->part[st->step->part];
+    double ns = m ? step_of(s, part->rounds, m) : 0, bytes = m ? bytes_of(s, part->rounds, m) : st->step->kind == STEP_ENTER ? entry_bytes(s, part, out) : 0;
     Rec rec[MOST_LIVE];
-    memset(rec, 0, sizeof rec);
     after_move(st, x, in, out, rec);
     Standing *to = state_of(s, st->to, rec, st->step->nlive);
-    for (uint32_t i = 0; to && i < x->nlabel; i++) {
-        const Label *l = &x->label[i];
-        Label next = {.step = l->step + more, .params = l->params, .saved = l->saved, .from = l, .move = m, .choice = choice, .guessed = m ? NULL : out};
-        if (m) {
-            next.params += rounds * m->cost.params;
-            next.saved += rounds * m->cost.saved;
-        }
+    Label next = {.ns = x->label->ns + ns + s->asked.byte_ns * bytes, .from = x->label, .move = m, .choice = choice, .guessed = m ? NULL : out};
+    if (to)
         add_label(s, to, &next);
-    }
 }
 
 /* Whether rules leave the choice to the op. */
 static bool is_free(const Solver *s, const Step *step, uint32_t choice)
 {
     bool cut = false, same = true;
+    if (step->kind == STEP_OP && s->asked.only && s->asked.only[step->index] != choice)
+        return false;
     for (uint32_t d = 0; step->kind == STEP_OP && s->given && d < s->l->grid.n; d++) {
         uint16_t given = s->given->cut[step->op.i][d], here = s->fixed[step->op.i][d];
         here |= choice ? s->out->cut[step->index][choice - 1].cut[d] : 0;
@@ -225,19 +208,63 @@ static void guess_all(Stepping *st, const Standing *x)
     }
 }
 
-static int by_step(const void *x, const void *y)
+/* A state in the order of what it took. */
+typedef struct Ranked { double ns; uint32_t state; } Ranked;
+
+static int by_ns(const void *x, const void *y)
 {
-    double a = ((const Standing *)x)->label[0].step, b = ((const Standing *)y)->label[0].step;
-    return (a > b) - (a < b);
+    const Ranked *a = x, *b = y;
+    return a->ns != b->ns ? (a->ns > b->ns) - (a->ns < b->ns) : (a->state > b->state) - (a->state < b->state);
 }
 
-/* Only the best so far, when no more than a good way is looked for. */
-static void narrow(Front *f, uint32_t width)
+/* What is guessed and shows later, at the end of a round or where the last reader has spoken: promises, and where given
+ * values lie.  As one number; 0: nothing is. */
+static uint64_t guessed_in(const Solver *s, const Step *step, const Rec *rec)
 {
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < step->nlive; i++) {
+        SlotKind kind = s->slot[step->live[i]].kind;
+        if (kind == SLOT_PROMISE || kind == SLOT_GIVEN)
+            h = (h ^ ((uint64_t)rec[i].made << 16 | (uint64_t)rec[i].needs << 8 | (kind == SLOT_PROMISE ? rec[i].expect : 0)) ^ (uint64_t)1 << 32) * 0x9e3779b97f4a7c15;
+    }
+    return h;
+}
+
+enum { MOST_GUESSES = 256, GUESS_SHARE = 8 };
+
+/* The number of a guess among those seen; a new one is added. */
+static uint32_t number_of(uint64_t guess, uint64_t *seen, uint32_t *nseen)
+{
+    uint32_t k = 0;
+    while (k < *nseen && seen[k] != guess)
+        k++;
+    if (k == *nseen && k < MOST_GUESSES)
+        seen[(*nseen)++] = guess;
+    return k;
+}
+
+/* Only the best so far, when no more than a good way is looked for; where something is guessed, the best of each
+ * guess: what it costs shows later, so until then one must not oust another. */
+static void narrow(Solver *s, const Step *step, Front *f, uint32_t width)
+{
+    uint32_t kept = 0, nseen = 0, count[MOST_GUESSES] = {0};
+    uint64_t seen[MOST_GUESSES];
     if (f->nstate <= width)
         return;
-    qsort(f->state, f->nstate, sizeof *f->state, by_step);
-    f->nstate = width;
+    Ranked *ranked = arena_alloc(s->arena, sizeof *ranked * f->nstate);
+    Standing *best = arena_alloc(s->arena, sizeof *best * f->nstate);
+    for (uint32_t i = 0; i < f->nstate; i++)
+        ranked[i] = (Ranked){f->state[i].label->ns, i};
+    qsort(ranked, f->nstate, sizeof *ranked, by_ns);
+    for (uint32_t i = 0; i < f->nstate; i++) {
+        const Standing *x = &f->state[ranked[i].state];
+        uint64_t guess = guessed_in(s, step, x->rec);
+        uint32_t k = number_of(guess, seen, &nseen);
+        if (k < MOST_GUESSES && count[k]++ < (guess ? width / GUESS_SHARE : width))
+            best[kept++] = *x;
+    }
+    f->state = best;
+    f->nstate = kept;
 }
 
 static Front run(Solver *s, uint32_t width)
@@ -255,7 +282,7 @@ static Front run(Solver *s, uint32_t width)
                 guess_all(&st, &from.state[k]);
             else
                 go_all(&st, &from.state[k]);
-        narrow(&to, width);
+        narrow(s, st.step, &to, width);
         from = to;
     }
     return from;
@@ -278,7 +305,8 @@ static void add_cost(PartCost *to, const PartCost *c)
 
 static Way way_of(Arena *a, const Solver *s, const Label *l)
 {
-    Way w = {.step = l->step, .choice = NEWN(a, uint8_t, s->nstep + 1), .op = NEWN(a, PartCost, s->nstep + 1)};
+    const Goal *g = &s->goal;
+    Way w = {.choice = NEWN(a, uint8_t, s->nstep + 1), .op = NEWN(a, PartCost, s->nstep + 1)};
     for (uint32_t i = s->nstep; i-- > 0; l = l->from) {
         const Step *step = &s->step[i];
         if (step->kind == STEP_OP)
@@ -301,31 +329,79 @@ static Way way_of(Arena *a, const Solver *s, const Label *l)
         w.params += n * c->params;
         w.shared += n * c->shared;
         w.saved += n * c->saved;
+        w.again += n > 1 ? n * c->again : 0;
+        w.kept += n * (n > 1 ? c->entry : c->saved);
     }
+    w.step = (double)g->micro * (double)w.ns + g->param_ns * (double)w.params + g->shared_ns * (double)w.shared;
     return w;
 }
 
-/* Of the ways to the end none beats another; the best step first. */
-static void collect(Arena *a, Solver *s, const Front *f)
+static bool no_worse(const Way *a, const Way *b)
 {
-    Standing end = {0};
-    for (uint32_t i = 0; i < f->nstate; i++)
-        for (uint32_t k = 0; k < f->state[i].nlabel; k++)
-            add_label(s, &end, &f->state[i].label[k]);
-    for (uint32_t k = 0; k < end.nlabel; k++)
-        PUSH(a, s->out->way, s->out->nway, way_of(a, s, &end.label[k]));
+    return a->step <= b->step && a->params <= b->params && a->saved <= b->saved && a->ns + a->again <= b->ns + b->again && a->kept <= b->kept;
 }
 
-enum { MOST_WIDTH = 24 << 8 };        /* states a step among which ways are looked for, at most */
+/* Of the ways none beats another, but for seeds, which prices before fusion are not to oust; the best step first. */
+static void add_way(Arena *a, Intra *out, const Way *w)
+{
+    uint32_t n = 0, nop = 0;
+    for (uint32_t i = 0; i < out->chain->npart; i++)
+        nop += out->chain->part[i].nop;
+    for (uint32_t i = 0; i < out->nway; i++)
+        if (w->seed ? memcmp(out->way[i].choice, w->choice, nop) == 0 : no_worse(&out->way[i], w))
+            return;
+    for (uint32_t i = 0; i < out->nway; i++)
+        if (out->way[i].seed || !no_worse(w, &out->way[i]))
+            out->way[n++] = out->way[i];
+    out->nway = n;
+    PUSH(a, out->way, out->nway, *w);
+    for (n = out->nway - 1; n > 0 && out->way[n - 1].step > w->step; n--)
+        out->way[n] = out->way[n - 1];
+    out->way[n] = *w;
+}
+
+enum { MOST_WIDTH = 24 << 8 };        /* states a step among which a way is looked for, at most */
 
 /* Few states may all have guessed wrong: then more are followed. */
+static void find_way(Arena *a, Solver *s)
+{
+    Front end;
+    for (uint32_t width = s->width;; width *= 4) {
+        end = run(s, width);
+        if (end.nstate > 0 && !s->asked.only)
+            s->width = width;                            /* fewer would not do for other prices either */
+        if (end.nstate > 0 || s->goal.width == 0 || width > MOST_WIDTH / 4)
+            break;
+    }
+    s->out->cut_short |= s->goal.width > 0;
+    if (end.nstate > 0) {
+        Way w = way_of(a, s, end.state[0].label);
+        w.seed = s->asked.only != NULL;
+        add_way(a, s->out, &w);
+    }
+}
+
+/* What ways are looked for: a byte is worth so many times the goal's, from nothing to all that counts. */
+static const Asked ASKED[] = {{0}, {.byte_ns = 0.5}, {.byte_ns = 1, .again = true}};
+
+static void seed_ways(Arena *a, Solver *s)
+{
+    const uint8_t *seed[MOST_SEEDS];
+    uint32_t n = canonical_choices(s->arena, s->chain, s->out->cut, s->out->ncut, seed);
+    for (uint32_t i = 0; i < n; i++) {
+        s->asked = (Asked){.only = seed[i]};
+        find_way(a, s);
+    }
+}
+
 void ways_solve(Arena *a, Solver *s)
 {
-    uint32_t width = s->goal.width ? s->goal.width : UINT32_MAX;
-    do {
-        Front good = run(s, width);
-        collect(a, s, &good);
-        s->out->cut_short |= width < UINT32_MAX;
-        width *= 4;
-    } while (s->goal.width > 0 && s->out->nway == 0 && width <= MOST_WIDTH);
+    s->width = s->goal.width ? s->goal.width : UINT32_MAX;
+    for (size_t i = 0; i < sizeof ASKED / sizeof *ASKED && (i == 0 || s->goal.byte_ns > 0); i++) {
+        s->asked = (Asked){.byte_ns = ASKED[i].byte_ns * s->goal.byte_ns, .again = ASKED[i].again};
+        if (!s->asked.again || s->goal.recomputes)
+            find_way(a, s);
+    }
+    if (!s->given)
+        seed_ways(a, s);
 }

@@ -331,6 +331,23 @@ static void splits_nothing(Diags *ds, const Decisions *d, MeshAxis axis, const c
     diag_help(ds, e, "%s", help);
 }
 
+static bool has_dim(const Graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->ndim; i++)
+        if (strcmp(g->dim[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What to do: split an axis that the model has, where it has one of a usual name. */
+static const char *help_split(Arena *a, const Graph *g, MeshAxis axis)
+{
+    const char *name = axis == AXIS_cp ? pins_positions(g) : has_dim(g, "heads") && has_dim(g, "ffn") ? "heads, ffn" : NULL;
+    if (name)
+        return arena_printf(a, "add a rule, for instance 'split %s by %s'", name, mesh_axis_name(axis));
+    return axis == AXIS_cp ? "choose sizes of the mesh with 'cp = 1': the model has no axis of positions" : "name an axis of the model, 'split AXIS by tp'";
+}
+
 static void check_axes(Arena *a, Diags *ds, const PlanRequest *q, Decisions *d)
 {
     const Graph *g = q->graph;
@@ -347,10 +364,10 @@ static void check_axes(Arena *a, Diags *ds, const PlanRequest *q, Decisions *d)
     if (d->mesh[AXIS_cp] > 1 && d->context)
         PUSH(a, d->rule, d->nrule, pin_split(a, d->context, AXIS_cp));
     if (d->mesh[AXIS_cp] > 1 && !is_split_by(d, AXIS_cp))
-        splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", "add a rule, for instance 'split seq by cp'");
+        splits_nothing(ds, d, AXIS_cp, "no rule splits an axis by it", help_split(a, g, AXIS_cp));
     d->tp_open = d->mesh[AXIS_tp] > 1 && !is_split_by(d, AXIS_tp);
     if (d->tp_open && !d->searched)
-        splits_nothing(ds, d, AXIS_tp, "no rule splits an axis by it", "add a rule, for instance 'split heads, ffn by tp'");
+        splits_nothing(ds, d, AXIS_tp, "no rule splits an axis by it", help_split(a, g, AXIS_tp));
 }
 
 /* ---- all rules together ---- */
@@ -431,6 +448,26 @@ bool rules_resolved(const Rules *rules)
     return false;
 }
 
+/* States that cannot be shared out are refused where the axis may be larger than 1: otherwise the search would only
+ * leave the axis at 1, and the rule without effect. */
+static void check_states(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d)
+{
+    for (uint32_t i = 0; i < q->rules->nrule; i++) {
+        const Rule *r = &q->rules->rule[i];
+        bool may = false;
+        if (r->soft || r->kind != RULE_SHARD || r->state == STATE_OPTIMIZER || row_of(r)->moot(a, q->graph, r))
+            continue;
+        for (int k = 0; k < r->by.n; k++) {
+            const Rule *mesh = d->mesh_rule[r->by.axis[k]];
+            may |= !mesh || mesh->choice.any;
+            for (uint32_t n = 0; mesh && n < mesh->choice.nvalue; n++)
+                may |= mesh->choice.value[n] > 1;
+        }
+        if (may && d->ndevices > 1)
+            check_shard(ds, r, d);
+    }
+}
+
 Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
 {
     const char *open;
@@ -449,6 +486,8 @@ Status rules_decide(Arena *a, Diags *ds, const PlanRequest *q, Decisions *out)
     if (out->searched && !splits_by(q->rules, AXIS_cp))
         out->context = context_axis(q, ds->sources);
     check_open(ds, q, out, out->searched ? "" : open);
+    if (out->searched && *open)
+        check_states(a, ds, q, out);
     TRY(diags_status(ds));
     return out->searched && *open ? OK : settle_all(a, ds, q, out);
 }

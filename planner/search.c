@@ -15,13 +15,16 @@ const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .effort = 300
 
 /* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
 static const double TRUST = 1.05;
+/* Others are judged all the same while less than this part of the effort is spent: in small models, whose
+ * messages and waits estimates know least of, that is hundreds of candidates. */
+static const double SPARE = 0.1;
 /* Judgements of one configuration: after each that did not fit, more is recomputed. */
 enum { RETRIES = 4 };
 /* Where nothing is found that fits, so many times as much is looked at. */
 enum { PATIENCE = 8 };
 
-/* Candidates that are estimated alike: of one unit, split alike, in as many stages. */
-typedef struct Family { const Unit *unit; uint32_t option, stages; double rate, more_bytes; uint32_t version; } Family;
+/* Candidates that are estimated alike: of one unit, split alike, on one mesh, sharded or not. */
+typedef struct Family { const Unit *unit; const Mesh *mesh; uint32_t option; bool shard; double rate, more_bytes; uint32_t version; } Family;
 
 typedef struct Entry {
     Candidate c;
@@ -46,6 +49,7 @@ typedef struct Looking {
     Entry             *entry;  uint32_t nentry;
     Family            *family; uint32_t nfamily;
     Search            *out;
+    Candidate          fastest;       /* the one of out->best[0] */
     Plan              *leanest;
     int64_t            least_excess;
     uint64_t           effort;
@@ -194,6 +198,8 @@ static Verdict judge(Looking *k, const Candidate *c)
             Simulation sim = simulate(scratch, k->q->cluster, plan, k->q->profile, t.programs.rank);
             v.ns = sim.ns;
             keep_best(k, (Found){plan, v.ns, -v.excess});
+            if (k->out->best[0].plan == plan)
+                k->fastest = *c;
             keep_fastest(k, &t, &sim);
         } else {
             k->out->unfit++;
@@ -273,12 +279,14 @@ static void judge_all(Looking *k)
 
 /* ---- large ones, in the order of estimates ---- */
 
-static uint32_t family_of(Looking *k, const Unit *u, uint32_t option, uint32_t stages)
+static uint32_t family_of(Looking *k, const Unit *u, uint32_t option, const Config *c)
 {
-    for (uint32_t i = 0; i < k->nfamily; i++)
-        if (k->family[i].unit == u && k->family[i].option == option && k->family[i].stages == stages)
+    for (uint32_t i = 0; i < k->nfamily; i++) {
+        const Family *f = &k->family[i];
+        if (f->unit == u && f->option == option && f->mesh == c->mesh && f->shard == c->shard)
             return i;
-    PUSH(k->arena, k->family, k->nfamily, ((Family){.unit = u, .option = option, .stages = stages, .rate = 1}));
+    }
+    PUSH(k->arena, k->family, k->nfamily, ((Family){.unit = u, .mesh = c->mesh, .option = option, .shard = c->shard, .rate = 1}));
     return k->nfamily - 1;
 }
 
@@ -327,7 +335,7 @@ static void add_config(Looking *k, const Config *c, bool **added, Leaders *best)
         if (staging_least(&g) >= limit_of(best))
             continue;
         (*added)[o] = true;
-        Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, g.stages)};
+        Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, c)};
         if (!stage_entry(k, &e))
             continue;
         if (e.c.bytes <= 0)
@@ -399,7 +407,8 @@ static bool is_spent(const Looking *k)
 /* Whether what is left is not worth a judgement. */
 static bool is_enough(const Looking *k, const Entry *next)
 {
-    return is_spent(k) || (k->out->nbest >= k->limits.top && (next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k)));
+    bool doubtful = next->c.bytes > 0 || next->c.ns > TRUST * best_ns(k), spare = (double)k->effort < SPARE * (double)k->limits.effort;
+    return is_spent(k) || (k->out->nbest >= k->limits.top && doubtful && !(spare && next->c.bound < best_ns(k)));
 }
 
 /* Those that were found, until estimates of others take their place. */
@@ -427,6 +436,31 @@ static bool add_configs(Looking *k)
     return k->nentry > before;
 }
 
+/* The fastest with one cut a piece earlier or later, on as long as that helps: estimates are of the busiest stage, and
+ * leave open what lies on the others. */
+static bool move_cut(Looking *k, uint64_t effort, uint32_t stage, int by)
+{
+    const Plan *before = k->out->best[0].plan;
+    Staging g = staging_open(k->arena, &k->units, k->fastest.config, k->fastest.option);
+    for (const Plan *last = NULL; last != k->out->best[0].plan && k->effort < effort;) {
+        Candidate c;
+        last = k->out->best[0].plan;
+        if (staging_recut(k->arena, &g, &k->fastest, stage, by, &c) && c.bytes <= 0 && c.bound < best_ns(k))
+            (void)judge(k, &c);
+    }
+    return before != k->out->best[0].plan;
+}
+
+static void move_cuts(Looking *k)
+{
+    uint64_t effort = k->effort + (uint64_t)(SPARE * (double)k->limits.effort);
+    for (bool moved = k->out->nbest > 0; moved && k->effort < effort;) {
+        moved = false;
+        for (uint32_t s = 1; s < (uint32_t)k->fastest.config->mesh->size[AXIS_pp]; s++)
+            moved |= move_cut(k, effort, s, 1) || move_cut(k, effort, s, -1);
+    }
+}
+
 /* Whatever estimates left out for one that was judged to be slower, or not to fit, is looked at again. */
 static void judge_best(Looking *k)
 {
@@ -439,6 +473,7 @@ static void judge_best(Looking *k)
             else
                 e->done = true;
         }
+    move_cuts(k);
     k->out->cut = k->no_context ? "cuts, recomputation and splits of the most promising configurations only, and no cp, as there are samples enough for dp"
                                 : "cuts, recomputation and splits of the most promising configurations only";
     k->out->bound = k->nconfig ? k->config[0].bound : 0;

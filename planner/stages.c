@@ -4,6 +4,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "planner/goal.h"
+
 /* ---- what a stage has ---- */
 
 static const Option *option_at(const Staging *g, uint32_t stage)
@@ -63,15 +65,9 @@ static double copies(const UnitTable *t, const Config *c)
     return c->shard ? (double)size[AXIS_dp] : is_sharded(t, c) ? (double)(size[AXIS_dp] * size[AXIS_cp]) : 1;
 }
 
-/* Bytes of a weight element, its gradient and its optimizer states. */
 static double bytes_of_states(const UnitTable *t, const Config *c)
 {
-    const Graph *g = t->q->graph;
-    const Precision *p = &g->precision;
-    double weights = dtype_bytes(p->weights), master = p->master == p->weights ? 0 : dtype_bytes(p->master);
-    if (!has_value(g->loss))
-        return weights;
-    return weights + dtype_bytes(p->grads) + (master + optimizer_moments(&g->optimizer) * dtype_bytes(p->master)) / copies(t, c);
+    return goal_state_bytes(t->q->graph, copies(t, c));
 }
 
 /* The most of its memory's bandwidth that a device reaches in its update. */
@@ -114,19 +110,13 @@ static double gather_ns(const UnitTable *t, const Config *c, double params)
 
 /* ---- estimates ---- */
 
-static double in_flight(const Staging *g, uint32_t stage)
-{
-    double m = (double)g->config->micro, after = (double)(g->stages - stage);
-    return g->stages == 1 ? 1 : g->config->gpipe ? m : m < after ? m : after;
-}
-
 /* What a stage has, whatever lies on it. */
 typedef struct Room { double in_flight, bytes; } Room;       /* micro-batches; bytes of memory */
 
 static Room room_of(const Staging *g, uint32_t stage)
 {
     const Device *d = device_of(g, stage);
-    return (Room){in_flight(g, stage), (double)(d->memory - d->reserve)};
+    return (Room){goal_flight(g->config, stage), (double)(d->memory - d->reserve)};
 }
 
 static double bytes_needed(const Staging *g, const Stage *s, const Room *room, double again)
@@ -148,16 +138,34 @@ static bool fewest_again(const Staging *g, const Stage *s, const Room *room, uin
     return may && *again * each >= over;
 }
 
-/* Ranks that compute at a time on processors that they share, per processor; 1 or more. */
-static double crowding(const Staging *g)
+/* Ranks [first, first + n) of the mesh in the unit of a level that has most of them. */
+static uint32_t most_in_unit(const Staging *g, uint32_t level, uint32_t first, uint32_t n)
+{
+    const uint32_t *device = g->config->mesh->device;
+    uint32_t most = 1;
+    for (uint32_t i = first; i < first + n; i++) {
+        uint32_t here = 0;
+        for (uint32_t k = first; k < first + n; k++)
+            here += links_unit(&g->t->links, level, device[k]) == links_unit(&g->t->links, level, device[i]);
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* Processors that ranks share: threads per processor where all compute, and where those of one stage do; 1 or more. */
+static void read_crowding(Staging *g)
 {
     const Cluster *cl = g->t->q->cluster;
-    for (uint32_t l = 0; l < cl->nlevel; l++)
-        if (cl->level[l].cores > 0) {
-            double threads = device_of(g, 0)->threads > 0 ? device_of(g, 0)->threads : 1;
-            return (double)g->t->d->ndevices * threads / cl->level[l].cores;
-        }
-    return 1;
+    uint32_t ranks = g->t->d->ndevices, level = 0;
+    g->crowd = g->stage_crowd = 1;
+    while (level < cl->nlevel && cl->level[level].cores <= 0)
+        level++;
+    if (level == cl->nlevel)
+        return;
+    double threads = device_of(g, 0)->threads > 0 ? device_of(g, 0)->threads : 1, each = threads / cl->level[level].cores;
+    double all = each * most_in_unit(g, level, 0, ranks), stage = each * most_in_unit(g, level, 0, ranks / g->stages);
+    g->crowd = all > 1 ? all : 1;
+    g->stage_crowd = stage > 1 ? stage : 1;
 }
 
 /* Of the last backward, the part during which gradients are summed already. */
@@ -180,7 +188,7 @@ static double spent(const Stage *s, uint32_t again)
 /* The stage as the one that all wait for: those before it fill the pipeline first. */
 static double stage_ns(const Staging *g, const Stage *s, uint32_t stage, uint32_t again, double before)
 {
-    return before + 2 * stage * g->hop_ns + (double)g->config->micro * spent(s, again) + tail_ns(g, s);
+    return before + 2 * stage * g->hop_ns + (double)g->config->micro * g->stage_crowd * spent(s, again) + tail_ns(g, s);
 }
 
 /* No program ends before the stage has had all micro-batches, the first of which comes through
@@ -213,12 +221,12 @@ void staging_measure(const Staging *g, Candidate *c)
         c->bound = bound > c->bound ? bound : c->bound;
         c->bytes = over > c->bytes ? over : c->bytes;
         work += ranks * (double)g->config->micro * spent(&st, c->again[s]);
-        before.forward += st.cost.forward;
-        before.backward += st.cost.backward + c->again[s] * st.round_again;
+        before.forward += g->stage_crowd * st.cost.forward;
+        before.backward += g->stage_crowd * (st.cost.backward + c->again[s] * st.round_again);
         before.least_forward += st.least.forward;
         before.least_backward += st.least.backward;
     }
-    work *= crowding(g) / (double)g->t->d->ndevices;
+    work *= g->crowd / (double)g->t->d->ndevices;
     c->ns = g->rate * (c->ns > work ? c->ns : work);
     if (g->t->given_begin)                               /* a rule may cut within a piece */
         c->bound = staging_bound(g->t, g->config);
@@ -328,27 +336,18 @@ Staging staging_open(Arena *a, UnitTable *t, const Config *c, uint32_t option)
         units_solve(t, g.unit[s], c, s);
     if (g.unit[0]->noption > 0)
         read_rates(&g);
+    read_crowding(&g);
     return g;
 }
 
 /* Of what units like it are estimated to take, a unit takes so much at least. */
 static const double ALIKE = 0.9;
 
-/* Micro-batches in flight, on average over the stages. */
-static double mean_in_flight(const Config *c)
-{
-    double sum = 0, pp = (double)c->mesh->size[AXIS_pp];
-    Staging g = {.config = c, .stages = (uint32_t)pp};
-    for (uint32_t s = 0; s < g.stages; s++)
-        sum += in_flight(&g, s);
-    return sum / pp;
-}
-
 /* An option of a unit that has `scale` times the micro-batch and takes `slower` times as long: were all stages
  * equal, so many ns of a micro-batch, with what must be recomputed for it to fit; DBL_MAX: then it does not. */
 static double guess_option(const UnitTable *t, const Config *c, const Device *d, const Option *o, double scale, double slower)
 {
-    double pp = (double)c->mesh->size[AXIS_pp], flight = mean_in_flight(c), saved = 0, again = 0;
+    double pp = (double)c->mesh->size[AXIS_pp], flight = goal_mean_flight(c), saved = 0, again = 0;
     double over = bytes_of_states(t, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
     for (uint32_t i = 0; i < t->pieces.n && over > 0 && t->may_recompute; i++)
         if (t->pieces.piece[i].round) {
@@ -405,7 +404,7 @@ static bool pack(const Staging *g, double limit, bool fits, Candidate *out, bool
                 break;
             }
             ns = more;
-            own = spent(&st, again);
+            own = g->stage_crowd * spent(&st, again);
             out->again[s] = again;
             at = i + 1;
         }
@@ -419,18 +418,24 @@ static bool pack(const Staging *g, double limit, bool fits, Candidate *out, bool
     return at == n;
 }
 
-/* Cuts that rules give: the pieces where stages begin; what is recomputed follows. */
-static void as_given(const Staging *g, Candidate *out)
+/* Of each stage, where cuts are known, as few rounds are recomputed as fit. */
+static void fill_again(const Staging *g, Candidate *out)
 {
     for (uint32_t s = 0; s < g->stages; s++) {
         Stage st = {0};
         Room room = room_of(g, s);
-        out->begin[s] = g->t->given_begin[s];
-        out->begin[s + 1] = s + 1 < g->stages ? g->t->given_begin[s + 1] : g->t->pieces.n;
         for (uint32_t i = out->begin[s]; i < out->begin[s + 1]; i++)
             extend(g, &st, option_at(g, s), i);
         (void)fewest_again(g, &st, &room, &out->again[s]);
     }
+}
+
+/* Cuts that rules give: the pieces where stages begin; what is recomputed follows. */
+static void as_given(const Staging *g, Candidate *out)
+{
+    memcpy(out->begin, g->t->given_begin, g->stages * sizeof *out->begin);
+    out->begin[g->stages] = g->t->pieces.n;
+    fill_again(g, out);
 }
 
 /* Limits between which the best one lies, as near as that. */
@@ -506,6 +511,19 @@ bool staging_best(Arena *a, const Staging *g, Candidate *out)
         return false;
     if (g->t->given_begin)
         as_given(g, out);
+    staging_measure(g, out);
+    return true;
+}
+
+bool staging_recut(Arena *a, const Staging *g, const Candidate *from, uint32_t stage, int by, Candidate *out)
+{
+    uint32_t at = from->begin[stage] + (uint32_t)by;
+    if (g->t->given_begin || at <= from->begin[stage - 1] || at >= from->begin[stage + 1])
+        return false;
+    *out = uncut(a, g);
+    memcpy(out->begin, from->begin, (g->stages + 1) * sizeof *out->begin);
+    out->begin[stage] = at;
+    fill_again(g, out);
     staging_measure(g, out);
     return true;
 }

@@ -29,6 +29,7 @@ typedef struct Staging {
     double        sum_ns, end_ns;     /* of a weight element: to sum its gradient over copies; to update it and gather its copies */
     double        hop_ns;             /* of a micro-batch from a stage to the next */
     bool          overlaps;           /* communication may run beside computing */
+    double        crowd, stage_crowd; /* threads per processor where all ranks compute, and where those of a stage do; 1 or more */
 } Staging;
 
 /* A bound for all candidates of a configuration; infinite where it is not legal. */
@@ -44,6 +45,8 @@ double staging_guess(UnitTable *, const Config *);
 bool   staging_best(Arena *, const Staging *, Candidate *out);
 /* Those that need the least memory, by estimates; false: there are none. */
 bool   staging_leanest(Arena *, const Staging *, Candidate *out);
+/* The same with one stage, not the first, beginning so many pieces later; false: there is no such cut. */
+bool   staging_recut(Arena *, const Staging *, const Candidate *, uint32_t stage, int by, Candidate *out);
 /* Fill in bound, ns and bytes. */
 void   staging_measure(const Staging *, Candidate *);
 

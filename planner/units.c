@@ -11,7 +11,7 @@ enum { NOTHING = UINT32_MAX };
 
 /* All ways to split are tried one by one where they are no more; else the best are looked for
  * among so many states at a step. */
-enum { EVERY_WAY = 1024, WIDTH = 24 };
+enum { EVERY_WAY = 1024, WIDTH = 16 };
 
 UnitTable units_open(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d)
 {
@@ -348,6 +348,8 @@ static void add_ways(Asking *as, const Layout *given)
     Intra in;
     goal.width = WIDTH;
     goal.closed = given != NULL;
+    goal.byte_ns = given ? 0 : goal.byte_ns;
+    goal.recomputes = !given && as->t->may_recompute;
     intra_solve(as->t->arena, as->pricer, &as->t->chain, goal, given, &in);
     as->cut = in.cut;
     as->ncut = in.ncut;
@@ -356,7 +358,7 @@ static void add_ways(Asking *as, const Layout *given)
         if (!given && !splits_any(as->t, &in.way[i]))
             continue;
         Option o = option_of(as, &in.way[i]);
-        if (as->u->noption == 0 || differs(&as->u->option[as->u->noption - 1], &o))
+        if (in.way[i].seed || as->u->noption == 0 || differs(&as->u->option[as->u->noption - 1], &o))
             PUSH(as->t->arena, as->u->option, as->u->noption, o);
     }
     if (given)
@@ -420,8 +422,10 @@ static void add_given(Asking *as)
 
 void units_ask(const UnitTable *t, Unit *u, const Config *c)
 {
-    if (u->goal.micro == 0)
-        u->goal = goal_of(t->q, c->mesh, c->micro);
+    if (u->goal.micro > 0)
+        return;
+    const Goal *alike = units_goal(t, u);
+    u->goal = alike ? *alike : goal_of(t->q, c, u->sum.forward + u->sum.backward);
 }
 
 void units_solve(UnitTable *t, Unit *u, const Config *c, uint32_t stage)

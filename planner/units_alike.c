@@ -55,16 +55,21 @@ bool units_take_least(const UnitTable *t, Unit *u)
     return false;
 }
 
-static bool same_goal(const Goal *x, const Goal *y)
+const Goal *units_goal(const UnitTable *t, const Unit *u)
 {
-    return x->micro == y->micro && x->param_ns == y->param_ns && x->shared_ns == y->shared_ns;
+    for (uint32_t i = 0; i < t->nunit; i++) {
+        const Unit *x = t->unit[i];
+        if (x != u && x->legal && x->goal.micro > 0 && same_work(x, u) && same_lies(t, x, u))
+            return &x->goal;
+    }
+    return NULL;
 }
 
 bool units_take_options(const UnitTable *t, Unit *u)
 {
     for (uint32_t i = 0; i < t->nunit; i++) {
         const Unit *x = t->unit[i];
-        if (x == u || !x->solved || !x->legal || !same_goal(&x->goal, &u->goal) || !same_work(x, u) || !same_lies(t, x, u))
+        if (x == u || !x->solved || !x->legal || !same_work(x, u) || !same_lies(t, x, u))
             continue;
         u->option = x->option;
         u->noption = x->noption;

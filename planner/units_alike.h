@@ -12,4 +12,7 @@ bool        units_take_least(const UnitTable *, Unit *);
 /* The same for options, which the goal has a say in. */
 bool        units_take_options(const UnitTable *, Unit *);
 
+/* What the options of a unit that is alike are judged by; NULL: nothing yet. */
+const Goal *units_goal(const UnitTable *, const Unit *);
+
 #endif
