@@ -382,7 +382,7 @@ static void find_way(Arena *a, Solver *s)
 }
 
 /* What ways are looked for: a byte is worth so many times the goal's, from nothing to all that counts. */
-static const Asked ASKED[] = {{0}, {.byte_ns = 0.5}, {.byte_ns = 1, .again = true}};
+static const Asked ASKED[] = {{0}, {.byte_ns = 0.5}, {.byte_ns = 32, .again = true}};
 
 static void seed_ways(Arena *a, Solver *s)
 {

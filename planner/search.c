@@ -49,7 +49,7 @@ typedef struct Looking {
     Entry             *entry;  uint32_t nentry;
     Family            *family; uint32_t nfamily;
     Search            *out;
-    Candidate          fastest;       /* the one of out->best[0] */
+    Candidate         *of;            /* per plan of out->best: its candidate */
     Plan              *leanest;
     int64_t            least_excess;
     uint64_t           effort;
@@ -126,18 +126,35 @@ static double all_layouts(const Looking *k)
 
 /* ---- judging ---- */
 
-static void keep_best(Looking *k, Found f)
+static bool same_staging(const Candidate *x, const Candidate *y)
+{
+    size_t stages = (size_t)x->config->mesh->size[AXIS_pp];
+    return memcmp(x->begin, y->begin, stages * sizeof *x->begin) == 0 && memcmp(x->again, y->again, stages * sizeof *x->again) == 0;
+}
+
+/* A candidate may be judged twice: as a neighbour, and by its estimate. */
+static bool is_kept(const Looking *k, const Candidate *c)
+{
+    for (uint32_t i = 0; i < k->out->nbest; i++)
+        if (k->of[i].config == c->config && k->of[i].option == c->option && same_staging(&k->of[i], c))
+            return true;
+    return false;
+}
+
+static void keep_best(Looking *k, Found f, const Candidate *c)
 {
     Search *s = k->out;
     uint32_t at = s->nbest;
     while (at > 0 && s->best[at - 1].ns > f.ns)
         at--;
-    if (at == k->limits.top)
+    if (at == k->limits.top || is_kept(k, c))
         return;
     if (s->nbest < k->limits.top)
         s->nbest++;
     memmove(&s->best[at + 1], &s->best[at], (s->nbest - 1 - at) * sizeof *s->best);
+    memmove(&k->of[at + 1], &k->of[at], (s->nbest - 1 - at) * sizeof *k->of);
     s->best[at] = f;
+    k->of[at] = *c;
 }
 
 /* What will be shown and executed need not be lowered again. */
@@ -197,9 +214,7 @@ static Verdict judge(Looking *k, const Candidate *c)
             k->effort += follow_effort(&t);
             Simulation sim = simulate(scratch, k->q->cluster, plan, k->q->profile, t.programs.rank);
             v.ns = sim.ns;
-            keep_best(k, (Found){plan, v.ns, -v.excess});
-            if (k->out->best[0].plan == plan)
-                k->fastest = *c;
+            keep_best(k, (Found){plan, v.ns, -v.excess}, c);
             keep_fastest(k, &t, &sim);
         } else {
             k->out->unfit++;
@@ -344,12 +359,6 @@ static void add_config(Looking *k, const Config *c, bool **added, Leaders *best)
     }
 }
 
-static bool same_staging(const Candidate *x, const Candidate *y)
-{
-    size_t stages = (size_t)x->config->mesh->size[AXIS_pp];
-    return memcmp(x->begin, y->begin, stages * sizeof *x->begin) == 0 && memcmp(x->again, y->again, stages * sizeof *x->again) == 0;
-}
-
 /* Find its cuts anew, now that more is known of those like it; false: there are none that were not judged. */
 static bool restage(Looking *k, Entry *e)
 {
@@ -441,11 +450,11 @@ static bool add_configs(Looking *k)
 static bool move_cut(Looking *k, uint64_t effort, uint32_t stage, int by)
 {
     const Plan *before = k->out->best[0].plan;
-    Staging g = staging_open(k->arena, &k->units, k->fastest.config, k->fastest.option);
+    Staging g = staging_open(k->arena, &k->units, k->of[0].config, k->of[0].option);
     for (const Plan *last = NULL; last != k->out->best[0].plan && k->effort < effort;) {
         Candidate c;
         last = k->out->best[0].plan;
-        if (staging_recut(k->arena, &g, &k->fastest, stage, by, &c) && c.bytes <= 0 && c.bound < best_ns(k))
+        if (staging_recut(k->arena, &g, &k->of[0], stage, by, &c) && c.bytes <= 0 && c.bound < best_ns(k))
             (void)judge(k, &c);
     }
     return before != k->out->best[0].plan;
@@ -453,10 +462,11 @@ static bool move_cut(Looking *k, uint64_t effort, uint32_t stage, int by)
 
 static void move_cuts(Looking *k)
 {
-    uint64_t effort = k->effort + (uint64_t)(SPARE * (double)k->limits.effort);
-    for (bool moved = k->out->nbest > 0; moved && k->effort < effort;) {
+    uint64_t more = (uint64_t)(SPARE * (double)k->limits.effort), effort = k->effort + more;
+    bool cheap = k->out->judged > 0 && k->effort / k->out->judged < more;            /* one judgement, on average */
+    for (bool moved = k->out->nbest > 0 && cheap; moved && k->effort < effort;) {
         moved = false;
-        for (uint32_t s = 1; s < (uint32_t)k->fastest.config->mesh->size[AXIS_pp]; s++)
+        for (uint32_t s = 1; s < (uint32_t)k->of[0].config->mesh->size[AXIS_pp]; s++)
             moved |= move_cut(k, effort, s, 1) || move_cut(k, effort, s, -1);
     }
 }
@@ -549,6 +559,7 @@ Status search(Arena *a, Diags *ds, const PlanRequest *q, const Decisions *d, Sea
     bool small;
     *out = (Search){.best = NEWN(a, Found, limits.top + 1)};
     k.limits.exhaustive = least(limits.exhaustive, ENOUGH / (q->graph->nop + 1));
+    k.of = NEWN(a, Candidate, limits.top + 1);
     k.units = units_open(a, ds, q, d);
     k.round = room_read(&k.units);
     TRY(begin_space(&k, d, &small));

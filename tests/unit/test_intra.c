@@ -2,6 +2,8 @@
  * the pass `place` makes of it, to the nanosecond. */
 #include "tests/unit/layouts.h"
 
+#include <math.h>
+
 #include "planner/intra.h"
 #include "planner/pins.h"
 #include "planner/splits.h"
@@ -93,8 +95,65 @@ static void ways_beside_context_are(void **unused)
     }
 }
 
+/* ---- few states ---- */
+
+static double worth(const Way *w, const Goal *g, double byte_ns)
+{
+    return w->step + byte_ns * (g->param_bytes * (double)w->params + g->flight * (double)w->saved);
+}
+
+/* The least of the ways that the dynamic program found by itself. */
+static double least_worth(const Intra *in, const Goal *g, double byte_ns)
+{
+    double least = INFINITY;
+    for (uint32_t i = 0; i < in->nway; i++)
+        if (!in->way[i].seed && worth(&in->way[i], g, byte_ns) < least)
+            least = worth(&in->way[i], g, byte_ns);
+    return least;
+}
+
+static void solve_anew(Model *m, const Plan *plan, const Chain *chain, Goal goal, Intra *in)
+{
+    Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
+    Pricer *pricer;
+    assert_int_equal(pricer_open(m->a, m->ds, price_graph(m->a, m->g), plan, m->cl, &profile, false, &pricer), OK);
+    intra_solve(m->a, pricer, chain, goal, NULL, in);
+    pricer_close(pricer);
+}
+
+/* With 16 states a step, ways that are nearly as good as with thousands, whatever a byte is worth. */
+static void check_few_states(const char *model, const char *sizes, int64_t tp)
+{
+    Model m = model_load((Setting){model, sizes, NULL});
+    Plan plan = plan_of(&m, (Pin){1, 1, 1, tp, 1, ""});
+    Chain chain = chain_read(m.a, m.g);
+    Goal goal = {.micro = 1, .width = 4000, .param_bytes = 16, .flight = 1};
+    Intra fast, many, few;
+    solve_anew(&m, &plan, &chain, goal, &fast);
+    assert_true(fast.nway > 0);
+    goal.byte_ns = 4 * fast.way[0].step / (16.0 * (double)fast.way[0].params + (double)fast.way[0].saved);
+    solve_anew(&m, &plan, &chain, goal, &many);
+    goal.width = 16;
+    solve_anew(&m, &plan, &chain, goal, &few);
+    for (int price = 0; price < 2; price++) {
+        double best = least_worth(&many, &goal, 0.5 * price * goal.byte_ns), found = least_worth(&few, &goal, 0.5 * price * goal.byte_ns);
+        print_message("# %s tp=%lld, a byte %g ns: %.0f with few states, %.0f with many\n", model, (long long)tp, 0.5 * price * goal.byte_ns, found, best);
+        assert_true(found <= 1.1 * best);
+    }
+    arena_free(m.a);
+}
+
+static void few_states_do(void **unused)
+{
+    (void)unused;
+    for (int64_t tp = 2; tp <= 4; tp += 2) {
+        check_few_states("tiny_llama", "vocab=64 hidden=256 heads=8 kv_heads=4 ffn=512 layers=4 batch=8 seq=64", tp);
+        check_few_states("tiny_gpt2", "vocab=64 hidden=256 heads=8 ffn=512 context=64 layers=4 batch=8 seq=64", tp);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs), cmocka_unit_test(ways_beside_context_are)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs), cmocka_unit_test(ways_beside_context_are), cmocka_unit_test(few_states_do)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
