@@ -139,8 +139,8 @@ static Status unknown_input(Arena *a, const Data *d, const char *spec)
     for (uint32_t i = 0; i < d->ncolumn; i++)
         pool[i] = d->column[i].input->name;
     const char *near = nearest_name(name, pool, d->ncolumn);
-    fprintf(stderr, "error: data '%s': the model has no input '%s'%s; it has %s\n", spec, name,
-            near ? arena_printf(a, "; did you mean '%s'?", near) : "", inputs_text(a, d->program));
+    fprintf(stderr, "error: data '%s': the model has no input '%s', it has %s%s\n", spec, name, inputs_text(a, d->program),
+            near ? arena_printf(a, "; did you mean '%s'?", near) : "");
     return ERR_USAGE;
 }
 

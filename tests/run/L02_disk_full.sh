@@ -27,7 +27,7 @@ check "a target that is no folder is refused before step 1" 'refused 3 "cannot m
 "$RELEASE/pplan" plan "$MODELS/mlp.pmodel" -c laptop1 -D batch=4 -D dtype=f32 -o big.plan >/dev/null || exit 2
 quota() (ulimit -f 1000; exec "$prun" big.plan --data random --steps 1 --save q)
 check "a file cut off in the middle is an error with path and size" 'refused 3 "File too large" quota &&
-    grep -q "cannot write .q/step-00000001.tmp/weights.safetensors. (.* bytes)" said && [ "$(ls -A q)" = lock ]'
+    grep -q "cannot write .q/step-00000001.tmp/weights.safetensors. (.* bytes)" said && [ ! -e q ]'
 mkfifo pipe
 : <pipe &
 check "a log nobody reads is an error" 'refused 3 "cannot write the log: Broken pipe" "$prun" p.plan --data random --steps 1000000 --log pipe'

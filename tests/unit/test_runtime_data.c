@@ -315,7 +315,7 @@ static void tensors_must_fit(void **state)
     const char *list[2] = {arena_printf(w->a, "ids=%s", two), arena_printf(w->a, "id=%s", two)};
     assert_int_equal(data_open(w->a, &w->p, list, 2, 1, &d), ERR_USAGE);
     data_close(d);
-    expect_said(w, "expected INPUT=FILE for each input; the model has ids[2, 4] : i32, labels[2, 4] : i32");
+    expect_said(w, "the model has no input 'id', it has ids[2, 4] : i32, labels[2, 4] : i32; did you mean 'ids'?");
     list[1] = list[0];
     assert_int_equal(data_open(w->a, &w->p, list, 2, 1, &d), ERR_USAGE);
     data_close(d);
