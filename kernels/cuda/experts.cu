@@ -72,13 +72,13 @@ static __global__ void __launch_bounds__(WARP) choose_grad(Num droute, Num dprob
         total += num_get(route, at + e) != 0 ? num_get(prob, at + e) : 0;
         inner += droute.at ? num_get(droute, at + e) * num_get(route, at + e) : 0;
     }
-    total = warp_sum(total);
+    total = 1 / warp_sum(total);                     /* not read where nothing is chosen */
     inner = warp_sum(inner);
     for (int turn = 0; turn < 2; turn++) {
         for (int64_t e = threadIdx.x; e < n; e += WARP) {
             float p = num_get(prob, at + e), own = dprob.at ? num_get(dprob, at + e) : 0;
             if (droute.at && num_get(route, at + e) != 0)
-                own += (num_get(droute, at + e) - inner) / total;
+                own += (num_get(droute, at + e) - inner) * total;
             if (turn == 0)
                 mean += p * own;
             else
