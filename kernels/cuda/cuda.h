@@ -41,10 +41,9 @@ int64_t cuda_workspace(const Instr *, const Program *);
 #include "kernels/cuda/cuda.def"
 #undef CUDA
 
-/* The product of arguments 0 and 1 by loops, for what is no matrix product; bias: argument 2 is added.
- * Result 0 goes to `y`, a tensor of that shape. */
+/* The product of arguments 0 and 1 by loops, for what is no matrix product; bias: argument 2 is added. */
 cudaError_t cuda_product(const CudaCall *, bool bias);
-/* y = gelu(x), both of the shape of result 0. */
+/* Result 0 = gelu(x), x of its shape. */
 cudaError_t cuda_gelu_of(const CudaCall *, const Tensor *xt, const void *x);
 
 #endif
