@@ -56,7 +56,7 @@ ISAS = v2 v3 v4
 # ---- sources ----
 
 COMPILER = base ir frontend planner codegen cli
-EXECUTOR = kernels runtime $(filter-out kernels/cpu,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
+EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
 
 sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 MAINS    = cli/pplan.c cli/prun.c
@@ -66,7 +66,7 @@ GEN_H    = $(LEXERS:.c=.h) $(PARSERS:.c=.h)
 COMPILER_C = $(filter-out $(MAINS),$(call sources,$(COMPILER))) $(LEXERS) $(PARSERS)
 EXECUTOR_C = $(call sources,$(EXECUTOR))
 KERNEL_C   = $(call sources,kernels/cpu)
-UNIT_C     = $(sort $(wildcard tests/*/test_*.c))
+UNIT_C     = $(sort $(filter-out tests/cudaemu/%,$(wildcard tests/*/test_*.c)))
 FUZZ_C     = $(sort $(wildcard tests/fuzz/fuzz_*.c))
 HELPER_C   = $(filter-out $(UNIT_C) $(FUZZ_C),$(call sources,tests/unit tests/ops tests/fuzz)) bench/accuracy/csv.c bench/accuracy/stats.c
 TOOL_C     = $(call sources,tests/tools)
@@ -192,7 +192,7 @@ $(foreach t,$(RANK_TESTS),$(eval $(call rank_test_rule,$(t))))
 # The emulator of CUDA for tests, and its own tests: C++, with NVIDIA's headers, without a GPU.  The sanitizer is told
 # by the emulator what streams and ranks do, so only the programs are built for it.
 EMU_CPP   = $(filter-out tests/cudaemu/test_%,$(sort $(wildcard tests/cudaemu/*.cpp)))
-EMU_TESTS = $(patsubst tests/cudaemu/%,build/emu/%,$(basename $(sort $(wildcard tests/cudaemu/test_*.cpp tests/cudaemu/test_*.cu))))
+EMU_TESTS = $(patsubst tests/cudaemu/%,build/emu/%,$(basename $(sort $(wildcard $(addprefix tests/cudaemu/test_*,.c .cpp .cu)))))
 EMU_FOUND = $(if $(filter no,$(WITH_EMU)),absent: WITH_EMU=no,$(or $(shell tests/cudaemu/headers.sh),absent: tests/cudaemu/headers.sh))
 EMU_HEADERS := $(EMU_FOUND)
 EMU_CXX   = g++ -std=c++17 $(patsubst found:%,%,$(EMU_HEADERS)) -MMD -MP -Wall -Wextra -Wshadow $(WERROR) -O2 -g1 -fPIC
@@ -213,10 +213,34 @@ build/emu/obj/%.o: tests/cudaemu/%.cu Makefile | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,c++,$@)$(EMU_CXX) $(emu_sanitize_$*) -x c++ -include tests/cudaemu/device.h -c $< -o $@
 
+build/emu/obj/%.o: tests/cudaemu/%.c Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) -c $< -o $@
+
+# The CUDA kernels for the emulator, with the rest of the executor from the release build.
+CUDA_C  = $(sort $(wildcard kernels/cuda/*.c))
+CUDA_CU = $(sort $(wildcard kernels/cuda/*.cu))
+EMU_CC  = gcc -std=c11 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) -MMD -MP $(STRICT) -O2 -g1 -fPIC
+build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.c Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) -c $< -o $@
+
+# C's headers name the members that they set, and `#pragma unroll` is nvcc's.
+build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.cu Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,c++,$@)$(EMU_CXX) -I. -Wno-missing-field-initializers -Wno-unknown-pragmas -x c++ -include tests/cudaemu/device.h -c $< -o $@
+
+build/emu/libcuda.a: $(patsubst %,build/emu/obj/%.o,$(basename $(CUDA_C) $(CUDA_CU)))
+	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
+
+build/emu/test_ops: build/emu/obj/test_ops.o $(patsubst %.c,build/release/obj/%.o,$(call sources,tests/ops)) build/emu/libcuda.a \
+                    build/release/libexecutor.a build/release/libcompiler.a build/emu/libcudaemu.a
+	$(call say,link,$@)g++ -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
 build/emu/libcudaemu.a: $(patsubst tests/cudaemu/%.cpp,build/emu/obj/%.o,$(EMU_CPP))
 	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
 
-$(EMU_TESTS) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
+$(filter-out build/emu/test_ops,$(EMU_TESTS)) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
 	$(call say,link,$@)g++ $(emu_sanitize_$*) -o $@ $^ $(LIBS)
 
 # What tests preload into the release build, to watch it or to make its calls fail.

@@ -1,21 +1,6 @@
 /* Local to global indices: see place.h. */
 #include "ir/place.h"
 
-int64_t place_row(const Tensor *t, int64_t row, int64_t micro)
-{
-    if (t->rank == 0)
-        return 0;
-    int last = t->rank - 1;
-    int64_t index = place_global(&t->axis[last], 0, micro), stride = t->axis[last].global;
-    for (int x = last - 1; x >= 0; x--) {
-        const AxisPlace *a = &t->axis[x];
-        index += place_global(a, row % a->local, micro) * stride;
-        row /= a->local;
-        stride *= a->global;
-    }
-    return index;
-}
-
 int64_t place_row_valid(const Tensor *t, int64_t row)
 {
     if (t->rank == 0)

@@ -13,6 +13,7 @@
  * program, binary and CPU kind give the same bits. */
 #include "ir/place.h"
 #include "ir/program.h"
+#include "kernels/philox.h"
 #include "kernels/reals.h"
 #include "kernels/team.h"
 
@@ -77,13 +78,6 @@ void        gemm_f64(Team *, const Gemm *, const double *a, const double *b, dou
 void        gemm_bf16(Team *, const Gemm *, const Bf16 *a, const Bf16 *b, void *c, DType type);
 /* Providers and versions, for --version: "oneDNN 2.6.3 (f32, bf16), OpenBLAS 0.3.21 (f64)". */
 const char *gemm_providers(void);
-
-/* ---- random numbers: Philox4x32-10 (Salmon et al., SC 2011), DESIGN 3 ---- */
-typedef struct Philox { uint32_t word[4]; } Philox;
-/* Output words for elements 4*block .. 4*block+3 of the op or weight with key `key`. */
-Philox   philox4(uint64_t seed, uint32_t key, uint64_t block, uint64_t step);
-/* A dropout element is kept when its word is >= this. */
-uint64_t dropout_threshold(double p);
 
 /* Fill `n` elements starting at global element `first` of a weight. */
 void init_fill(const Init *, const char *path, uint64_t seed, int64_t first, int64_t n, Reals out);

@@ -34,13 +34,14 @@ units() {
     local f
     for f in "$TESTS"/*/test_*.c; do
         f=${f#"$TESTS"/}
+        case $f in cudaemu/*) continue ;; esac
         [ -f "$TESTS/$f" ] && echo "${f%%/*} $(basename "$f" .c)"
     done
 }
 
 emulator() {
     local f
-    for f in "$TESTS"/cudaemu/test_*.cpp "$TESTS"/cudaemu/test_*.cu; do
+    for f in "$TESTS"/cudaemu/test_*.c "$TESTS"/cudaemu/test_*.cpp "$TESTS"/cudaemu/test_*.cu; do
         f=${f##*/}
         [ ! -f "$TESTS/cudaemu/$f" ] || echo "emu ${f%.*}"
     done

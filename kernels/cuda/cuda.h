@@ -1,0 +1,49 @@
+#ifndef KERNELS_CUDA_CUDA_H
+#define KERNELS_CUDA_CUDA_H
+/* CUDA kernels: one instruction of a Program, executed on memory of a GPU.
+ *
+ * A launcher puts the kernels of its instruction on a stream and returns; it allocates nothing, waits for
+ * nothing and copies nothing to or from the host, so that calls can be captured in a CUDA graph.  What
+ * changes from step to step lies in device memory (CudaStep), except whether results are overwritten or
+ * added to: `first` of the host's KStep, the only number beside `optimizer` that is read there.  All sums
+ * run in an order that depends on shapes alone; nothing is summed by atomics. */
+#include <cuda_runtime_api.h>
+
+#include "kernels/operand.h"
+
+/* Numbers of the current step in device memory, see KStep; written before the step's first kernel. */
+typedef struct CudaStep {
+    uint64_t seed;
+    int64_t  step, micro, samples;
+    double   lr, correction1, correction2;
+} CudaStep;
+
+typedef struct CudaCall {
+    KCall           call;             /* arg, out and work are device addresses; work: cuda_workspace() bytes, aligned to 16; no team */
+    const CudaStep *now;              /* device memory */
+    cudaStream_t    stream;           /* not the default one */
+    struct cublasLtContext *lt;       /* a cublasLtHandle_t */
+    void           *lt_work;          /* CUDA_LT_WORKSPACE bytes of device memory, for products on this stream alone */
+} CudaCall;
+
+enum { CUDA_LT_WORKSPACE = 32 << 20 };
+
+typedef cudaError_t (*CudaKernel)(const CudaCall *);
+
+/* The launcher for an instruction whose operands are f32 and bf16 (scalars may be f64); NULL when there is
+ * none (say so by name). */
+CudaKernel cuda_kernel_of(const Instr *, const Program *);
+
+/* Scratch bytes of an instruction. */
+int64_t cuda_workspace(const Instr *, const Program *);
+
+#define CUDA(op) cudaError_t cuda_##op(const CudaCall *c);
+#include "kernels/cuda/cuda.def"
+#undef CUDA
+
+/* The product of arguments 0 and 1 by loops, for what is no matrix product; bias: argument 2 is added. */
+cudaError_t cuda_product(const CudaCall *, bool bias);
+/* Result 0 = gelu(x), x of its shape. */
+cudaError_t cuda_gelu_of(const CudaCall *, const Tensor *xt, const void *x);
+
+#endif

@@ -1,0 +1,82 @@
+/* Optimizer steps on flat states, each of a type of its own: formulas in kernels/ref/optimizer.c.  A norm that is not
+ * finite changes nothing; norm, learning rate and corrections are read on the device. */
+#include "kernels/cuda/device.cuh"
+
+struct Settings { float beta1, beta2, rest1, rest2, eps, decay, momentum, clip; };     /* rest: 1 - beta */
+
+static Settings settings_of(const CudaCall *c)
+{
+    const Optimizer *o = c->call.step->optimizer;
+    return Settings{(float)o->beta1, (float)o->beta2, (float)(1 - o->beta1), (float)(1 - o->beta2), (float)o->eps,
+                    attr_bool(&c->call, "decays") ? (float)o->weight_decay : 0, (float)o->momentum, (float)o->clip};
+}
+
+/* What the gradient is multiplied by, from the sum of squares of all gradients; negative when it is not finite. */
+static __device__ __forceinline__ float clip_of(const Num &squares, float most)
+{
+    double norm = sqrt(num_get_any(squares, 0));
+    if (!isfinite(norm))
+        return -1;
+    return most > 0 && norm > (double)most ? (float)((double)most / norm) : 1;
+}
+
+struct States { Num w, g, m, v, norm, new_w, new_m, new_v, rounded; };
+
+/* What is stepped, and what the model computes with where that is rounded from it. */
+static __device__ __forceinline__ void give_weight(const States &s, int64_t i, float w)
+{
+    num_put(s.new_w, i, w);
+    if (s.rounded.at)
+        num_put(s.rounded, i, num_round(s.new_w.dtype, w));
+}
+
+static __global__ void __launch_bounds__(BLOCK) adamw(States s, Settings o, int64_t n, const CudaStep *now)
+{
+    float clip = clip_of(s.norm, o.clip), lr = (float)now->lr, rate = (float)(now->lr / now->correction1), second = (float)(1 / now->correction2);
+    for GRID_STRIDE(i, n) {
+        float w = num_get(s.w, i), m = num_get(s.m, i), v = num_get(s.v, i), g = num_get(s.g, i) * clip;
+        if (clip >= 0) {
+            w -= lr * o.decay * w;
+            m = o.beta1 * m + o.rest1 * g;
+            v = o.beta2 * v + o.rest2 * g * g;
+            w -= rate * m / (sqrtf(v * second) + o.eps);
+        }
+        give_weight(s, i, w);
+        num_put(s.new_m, i, m);
+        num_put(s.new_v, i, v);
+    }
+}
+
+CUDA_KERNEL(adamw)
+{
+    States s = {ARG(0), ARG(1), ARG(2), ARG(3), ARG(4), OUT(0), OUT(1), OUT(2), c->call.in->nout > 3 ? OUT(3) : Num{NULL, DT_f32}};
+    int64_t n = tensor_elements(c->call.argt[0]);
+    if (n)
+        PRUN_LAUNCH(adamw, blocks_of_threads(n), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
+    return cudaGetLastError();
+}
+
+static __global__ void __launch_bounds__(BLOCK) sgd(States s, Settings o, int64_t n, const CudaStep *now)
+{
+    float clip = clip_of(s.norm, o.clip), lr = (float)now->lr;
+    for GRID_STRIDE(i, n) {
+        float w = num_get(s.w, i), m = s.m.at ? num_get(s.m, i) : 0, g = num_get(s.g, i) * clip;
+        if (clip >= 0) {
+            m = o.momentum * m + g + o.decay * w;
+            w -= lr * m;
+        }
+        give_weight(s, i, w);
+        if (s.new_m.at)
+            num_put(s.new_m, i, m);
+    }
+}
+
+CUDA_KERNEL(sgd)
+{
+    const Num none = {NULL, DT_f32};
+    States s = {ARG(0), ARG(1), ARG(2), none, ARG(3), OUT(0), OUT(1), none, c->call.in->nout > 2 ? OUT(2) : none};
+    int64_t n = tensor_elements(c->call.argt[0]);
+    if (n)
+        PRUN_LAUNCH(sgd, blocks_of_threads(n), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
+    return cudaGetLastError();
+}

@@ -1,0 +1,45 @@
+/* The CUDA kernels there are, and which one runs. */
+#include "kernels/cuda/limits.h"
+
+static const CudaKernel table[OP_KINDS] = {
+#define CUDA(op) [OP_##op] = cuda_##op,
+#include "kernels/cuda/cuda.def"
+#undef CUDA
+};
+
+/* f64 only where a number stands beside tensors: counts, norms. */
+static bool type_fits(const Tensor *t)
+{
+    return !dtype_is_float(t->dtype) || t->dtype == DT_f32 || t->dtype == DT_bf16 || (t->dtype == DT_f64 && t->rank == 0);
+}
+
+static bool types_fit(const Instr *in, const Program *p)
+{
+    bool fit = true;
+    for (int a = 0; a < in->narg; a++)
+        fit = fit && (!has_tensor(in->arg[a]) || type_fits(&p->tensor[in->arg[a].i]));
+    for (int k = 0; k < in->nout; k++)
+        fit = fit && (!has_tensor(in->out[k]) || type_fits(&p->tensor[in->out[k].i]));
+    return fit;
+}
+
+/* Rows of shared memory hold so much and no more. */
+static bool fits_shared(const Instr *in, const Program *p)
+{
+    int q = in->op == OP_attention_grad ? 1 : 0;
+    if (in->op == OP_attention || in->op == OP_attention_grad)
+        return row_length(&p->tensor[in->arg[q].i]) <= CUDA_HEAD_MOST;
+    return in->op != OP_router || row_length(&p->tensor[in->out[0].i]) <= CUDA_EXPERTS_MOST;
+}
+
+CudaKernel cuda_kernel_of(const Instr *in, const Program *p)
+{
+    return types_fit(in, p) && fits_shared(in, p) ? table[in->op] : NULL;
+}
+
+/* A partial sum of each block; for the gradient of attention also a number for each query and head. */
+int64_t cuda_workspace(const Instr *in, const Program *p)
+{
+    int64_t rows = in->op == OP_attention_grad ? tensor_elements(&p->tensor[in->arg[5].i]) : 0;
+    return CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float);
+}
