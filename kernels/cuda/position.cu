@@ -1,5 +1,6 @@
 /* Positions: rotary embedding (Su et al. 2021, pairs i and i + e/2) and the relative bias of T5 (Raffel et al. 2020). */
 #include "kernels/cuda/device.cuh"
+#include "kernels/relative.h"
 
 struct Turn {
     Loop<3>   rows;                   /* all factors but the width and the positions; operands: y, x, given positions */
@@ -64,39 +65,20 @@ CUDA_KERNEL(rope_grad)
 
 struct Relative {
     int64_t h, s, t, ahead;           /* ahead: of key 0 before query 0 */
-    int64_t buckets, reach;
-    bool    two_way;
+    RelativeBuckets buckets;
 };
 
 static Relative relative_of(const CudaCall *c, const AxisPlace *axis)
 {
     return Relative{axis[0].local, axis[1].local, axis[2].local, place_global(&axis[2], 0, 0) - place_global(&axis[1], 0, 0),
-                    attr_int(&c->call, "buckets"), attr_int(&c->call, "reach"), attr_bool(&c->call, "two_way")};
-}
-
-/* Bucket of a distance, as kernels/ref/position.c has it. */
-static __device__ int64_t bucket_of(const Relative &r, int64_t ahead)
-{
-    int64_t n = r.buckets, first = 0, distance = -ahead;
-    if (r.two_way) {
-        n /= 2;
-        first = ahead > 0 ? n : 0;
-        distance = ahead > 0 ? ahead : -ahead;
-    }
-    distance = distance > 0 ? distance : 0;
-    int64_t near = n / 2;
-    if (distance < near)
-        return first + distance;
-    double far = log((double)distance / (double)near) / log((double)r.reach / (double)near);
-    int64_t bucket = near + (int64_t)(far * (double)(n - near) + 1e-9);
-    return first + (bucket < n - 1 ? bucket : n - 1);
+                    {attr_int(&c->call, "buckets"), attr_int(&c->call, "reach"), attr_bool(&c->call, "two_way")}};
 }
 
 static __global__ void __launch_bounds__(BLOCK) relative_values(Relative r, Num y, Num w)
 {
     for GRID_STRIDE(n, r.h * r.s * r.t) {
         int64_t j = n % r.t, i = n / r.t % r.s, h = n / (r.t * r.s);
-        num_put(y, n, num_get(w, bucket_of(r, r.ahead + j - i) * r.h + h));
+        num_put(y, n, num_get(w, relative_bucket(r.buckets, r.ahead + j - i) * r.h + h));
     }
 }
 
@@ -116,7 +98,7 @@ static __global__ void __launch_bounds__(BLOCK) relative_sums(Relative r, Num dw
     float sum = 0;
     for (int64_t d = threadIdx.x; d < r.s + r.t - 1; d += blockDim.x) {
         int64_t ahead = d - (r.s - 1);               /* j - i, all along the diagonal */
-        if (bucket_of(r, r.ahead + ahead) != bucket)
+        if (relative_bucket(r.buckets, r.ahead + ahead) != bucket)
             continue;
         for (int64_t i = ahead < 0 ? -ahead : 0; i < r.s && i + ahead < r.t; i++)
             sum += num_get(dy, (h * r.s + i) * r.t + i + ahead);
@@ -130,6 +112,6 @@ CUDA_KERNEL(relative_bias_grad)
 {
     Relative r = relative_of(c, c->call.argt[0]->axis);
     if (r.h)
-        PRUN_LAUNCH(relative_sums, dim3((unsigned)r.buckets, (unsigned)r.h), 128, 0, c->stream, r, OUT(0), ARG(0), kcall_adds(&c->call, 0));
+        PRUN_LAUNCH(relative_sums, dim3((unsigned)r.buckets.n, (unsigned)r.h), 128, 0, c->stream, r, OUT(0), ARG(0), kcall_adds(&c->call, 0));
     return cudaGetLastError();
 }

@@ -1,6 +1,7 @@
 /* Positions: rotary embedding (Su et al. 2021, pairs i and i + e/2) and the relative
  * bias of T5 (Raffel et al. 2020). */
 #include "kernels/ref/ref.h"
+#include "kernels/relative.h"
 
 /* Position of the row where the walk stands: given, or its place along factor s. */
 static int64_t position_of(const KCall *c, const Walk *w, int s)
@@ -10,26 +11,10 @@ static int64_t position_of(const KCall *c, const Walk *w, int s)
     return place_global(factor_place(c, s), walk_index(w, s), c->step->micro);
 }
 
-/* Bucket of the distance from query i to key j: one each for the near half, the far
- * half in equal steps of the logarithm up to `reach`; with `two_way` the keys after
- * the query have buckets of their own.  The small number keeps distances that
- * are exact powers in the upper bucket. */
 static int64_t bucket_of(const KCall *c, const AxisPlace axis[3], int64_t i, int64_t j)
 {
-    int64_t n = attr_int(c, "buckets"), first = 0;
-    int64_t ahead = place_global(&axis[2], j, 0) - place_global(&axis[1], i, 0), distance = -ahead;
-    if (attr_bool(c, "two_way")) {
-        n /= 2;
-        first = ahead > 0 ? n : 0;
-        distance = ahead > 0 ? ahead : -ahead;
-    }
-    distance = distance > 0 ? distance : 0;
-    int64_t near = n / 2;
-    if (distance < near)
-        return first + distance;
-    double far = log((double)distance / (double)near) / log((double)attr_int(c, "reach") / (double)near);
-    int64_t bucket = near + (int64_t)(far * (double)(n - near) + 1e-9);
-    return first + (bucket < n - 1 ? bucket : n - 1);
+    RelativeBuckets b = {attr_int(c, "buckets"), attr_int(c, "reach"), attr_bool(c, "two_way")};
+    return relative_bucket(b, place_global(&axis[2], j, 0) - place_global(&axis[1], i, 0));
 }
 
 /* Turn every pair by `sign` times its angle, position * base^(-2i/e). */
