@@ -81,7 +81,7 @@ endif
 MAKEFLAGS += --no-builtin-rules
 
 # `make demo` and the like install what is missing before anything is built.
-SETUP = $(if $(filter demo check check-all update bench,$(MAKECMDGOALS)),setup)
+SETUP = $(if $(filter demo check check-all update bench predicted accuracy fit,$(MAKECMDGOALS)),setup)
 
 # V=1 shows whole commands, otherwise a word and a file.
 ifdef V
@@ -297,6 +297,7 @@ bench: release bench-tools bench-setup build/release/bench/peer_mpi
 
 # Predictions against what this machine does, for the plans of bench/predicted.txt.
 predicted: release
+	@.ci/setup python3
 	@bench/predicted.py
 
 # Predictions against published measurements: `make accuracy CSV=rows.csv ROWS=1` for rows of your own, each printed.

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from compare import machine_busy
+from programs import machine_busy
 
 KIB, MIB = 1 << 10, 1 << 20
 LIMIT_BAR, LIMIT_GOAL = 0.70, 0.80          # of the speed of a copy: 2 ranks, 1 MiB and up

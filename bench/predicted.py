@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from compare import machine_busy
+from programs import machine_busy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LEAST_PLANS = 60
