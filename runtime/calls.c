@@ -131,7 +131,7 @@ Status calls_run_side(Rank *r, Side side, const CallList *calls)
     return OK;
 }
 
-Status rank_calls(Rank *r, const CallList *calls)
+Status calls_run(Rank *r, const CallList *calls)
 {
     if (r->courier)
         return courier_run(r, calls);
@@ -140,9 +140,4 @@ Status rank_calls(Rank *r, const CallList *calls)
         TRY(run_in_order(r, &calls->call[k]));
     }
     return OK;
-}
-
-Status rank_call(Rank *r, const Call *call)
-{
-    return rank_calls(r, &(CallList){.call = call, .n = 1});
 }

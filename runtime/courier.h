@@ -23,12 +23,6 @@ static inline Side side_of(const Instr *in)
     return in->stream == STREAM_compute || in->stream == STREAM_send ? SIDE_COMPUTE : SIDE_COMM;
 }
 
-/* Calls that both threads execute. */
-typedef struct CallList {
-    const Call *call; uint32_t n;
-    bool        opens;                /* one of micro-batch 0 opens an accumulation window; else step.first stands */
-} CallList;
-
 /* Start the courier of a rank that has joined a world; its memory is the rank's arena. */
 Status courier_open(Rank *);
 void   courier_close(Rank *);
@@ -38,7 +32,7 @@ Status courier_run(Rank *, const CallList *);
 /* ---- calls.c ---- */
 
 /* Execute calls in order, or, where the rank has a courier, on both threads. */
-Status rank_calls(Rank *, const CallList *);
+Status calls_run(Rank *, const CallList *);
 /* What one of the threads has to do of them. */
 Status calls_run_side(Rank *, Side, const CallList *);
 

@@ -1,6 +1,7 @@
 /* Crew: what starting ranks as threads and as processes has in common. */
 #include <stdio.h>
 
+#include "runtime/executor.h"
 #include "runtime/ranks.h"
 
 /* What is checked is the same for all ranks. */
@@ -12,8 +13,9 @@ Status crew_check(Arena *a, const Crew *c)
 Status crew_world(const Crew *c, WorldFiles *f)
 {
     int64_t part[WORLD_RANKS];
+    bool read = executor_or_cpu(c->o->executor)->peers_read;
     for (uint32_t i = 0; i < c->n && i < WORLD_RANKS; i++)
-        part[i] = c->program[i]->map_bytes[PART_SHARED];
+        part[i] = read ? c->program[i]->map_bytes[PART_SHARED] : 1;      /* a file of nothing cannot be mapped */
     return world_create(f, (int)c->n, part, ranks_groups(c->program, c->n));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/diag.h"
 #include "base/text.h"
+#include "runtime/executor.h"
 #include "runtime/data.h"
 #include "runtime/ranks.h"
 
@@ -394,9 +395,9 @@ int64_t data_sample_number(const Data *d, int64_t k, bool shuffled)
 
 /* ---- batches ---- */
 
-/* Where this rank holds row `row` of the global batch; NULL: it does not.  Inputs have a
+/* Where to write row `row` of the global batch for this rank; NULL: it has none of it.  Inputs have a
  * slot per micro-batch, and of each the rank has its part. */
-static char *row_at(const Column *c, const Rank *r, int64_t row)
+static char *lend_row(const Column *c, const Rank *r, int64_t row)
 {
     if (!c->tensor)
         return NULL;
@@ -405,20 +406,19 @@ static char *row_at(const Column *c, const Rank *r, int64_t row)
     if (local < 0 || local >= batch->local)
         return NULL;
     char *slot = rank_at(r, c->input->tensor, 0, (uint32_t)micro);
-    return slot + local * tensor_elements(&c->part) * dtype_bytes(c->input->dtype);
+    int64_t bytes = tensor_elements(&c->part) * dtype_bytes(c->input->dtype);
+    return r->executor->edit(r, slot + local * bytes, bytes);
 }
 
 Status data_fill(const Data *d, const Rank *r, int64_t first, int64_t n, int64_t row, bool shuffled)
 {
-    for (int64_t k = 0; k < n; k++) {
-        int64_t sample = data_sample_number(d, first + k, shuffled);
-        exchange_begin(r, -1);
-        for (uint32_t i = 0; i < d->ncolumn; i++) {
-            char *to = row_at(&d->column[i], r, row + k);
+    for (uint32_t i = 0; i < d->ncolumn; i++)        /* what lies together is written together */
+        for (int64_t k = 0; k < n; k++) {
+            exchange_begin(r, -1);
+            char *to = lend_row(&d->column[i], r, row + k);
             if (to)
-                TRY(column_read(&d->column[i], d->seed, sample, to));
+                TRY(column_read(&d->column[i], d->seed, data_sample_number(d, first + k, shuffled), to));
         }
-    }
     return OK;
 }
 
@@ -437,7 +437,7 @@ void data_pad(const Data *d, const Rank *r, int64_t n, int64_t row)
 {
     for (uint32_t i = 0; i < d->ncolumn; i++)
         for (int64_t k = 0; k < n; k++) {
-            char *to = row_at(&d->column[i], r, row + k);
+            char *to = lend_row(&d->column[i], r, row + k);
             if (to)
                 pad_row(&d->column[i], to);
         }

@@ -84,6 +84,7 @@ static void watch(Arena *a, Rank *r, DumpSpec *d, TensorId id)
     int64_t bytes = tensor_bytes(&p->tensor[id.i]);
     Stored s = stored_whole(r, id, d->kind, NULL, bytes);
     s.part.data = arena_alloc(a, (size_t)(bytes * s.part.micros));
+    s.part.copied = true;
     for (uint32_t t = 0; t < p->ntensor; t++)
         if (is_in(p, (TensorId){t}, id))
             PUSH(a, r->watch, r->nwatch, ((Watch){(TensorId){t}, s.batch >= 0, s.part.data}));

@@ -206,7 +206,6 @@ Status exchange_open(Rank *r, const Peers *peers)
     r->end = endpoint_open(r->arena, peers->world, rank, r->program->comm_threads > 0 ? NULL : r->team, r->isa);
     if (r->program->comm_threads > 0)
         r->second = endpoint_second(r->arena, r->end);
-    r->shared = world_part(peers->world, rank);
     r->timeout = peers->timeout;
     if (peers->timeout > 0)
         set_timeout(r, peers->timeout);

@@ -100,7 +100,7 @@ Status member_run(Arena *a, const Program *p, const Member *m, uint64_t hash, co
 {
     World *w;
     WorldFiles files = m->files;
-    Peers peers = {.hash = hash, .timeout = o->timeout, .parts = parts, .pss = memory_pss()};
+    Peers peers = {.executor = o->executor, .hash = hash, .timeout = o->timeout, .parts = parts, .pss = memory_pss()};
     Status s = world_map(a, &files, m->rank, &w);
     world_discard(&files);
     TRY(s);

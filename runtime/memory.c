@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "runtime/executor.h"
 #include "runtime/run.h"
 
 /* Untouched room at the heap's end: short-lived buffers of libraries find it there
@@ -77,8 +78,7 @@ static void report_one(const Run *r)
 {
     const Rank *k = &r->rank;
     Arena *a = r->arena;
-    fprintf(stderr, "memory: map %s (%s in huge pages), %s of the reserve of %s\n", text_bytes(a, k->map.bytes),
-            text_bytes(a, k->map.huge), heap_text(a), text_bytes(a, r->program->reserve));
+    fprintf(stderr, "memory: %s, %s of the reserve of %s\n", k->executor->memory(a, k), heap_text(a), text_bytes(a, r->program->reserve));
 }
 
 static void report_many(const Run *r, const int64_t *sum)

@@ -1,13 +1,13 @@
-/* Rank: a program bound to memory and kernels; its start values; its steps. */
+/* Rank: a program bound to a device; its start values; its steps. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#include "runtime/courier.h"
-#include "runtime/guard.h"
+#include "runtime/executor.h"
+#include "runtime/ranks.h"
 #include "runtime/states.h"
 
-/* ---- binding ---- */
+/* ---- memory and calls ---- */
 
 char *rank_part(const Rank *r, MapPart part)
 {
@@ -28,40 +28,19 @@ void *rank_at(const Rank *r, TensorId id, uint32_t slot, uint32_t micro)
     return rank_part(r, b->part) + b->offset + rank_slot(b, slot, micro) * b->bytes + t->at;
 }
 
-static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
+Status rank_calls(Rank *r, const CallList *calls)
 {
-    *shape = has_tensor(id) ? &r->program->tensor[id.i] : NULL;
-    *at = has_tensor(id) ? rank_at(r, id, 0, 0) : NULL;
+    return r->executor->calls(r, calls);
 }
 
-static void bind_instr(Rank *r, uint32_t i)
+Status rank_call(Rank *r, const Call *call)
 {
-    const Instr *in = &r->program->instr[i];
-    KCall *c = &r->call[i];
-    c->in = in;
-    c->team = r->team;
-    c->step = &r->step;
-    for (uint32_t k = 0; k < in->narg; k++)
-        bind_tensor(r, in->arg[k], &c->argt[k], &c->arg[k]);
-    for (uint32_t k = 0; k < in->nout; k++)
-        bind_tensor(r, in->out[k], &c->outt[k], &c->out[k]);
-    c->work = has_tensor(in->workspace) ? rank_at(r, in->workspace, 0, 0) : NULL;
+    return rank_calls(r, &(CallList){.call = call, .n = 1});
 }
 
-/* The first that is missing is said: the others are likely to be of its kind. */
-static Status find_kernels(Rank *r)
+Status rank_settle(const Rank *r)
 {
-    const Program *p = r->program;
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        const Instr *in = &p->instr[i];
-        r->kernel[i] = kernel_of(in, p, r->isa);
-        if (r->kernel[i] || communicates(in))
-            continue;
-        TensorId t = in->narg && has_tensor(in->arg[0]) ? in->arg[0] : in->out[0];
-        fprintf(stderr, "error: %s: the cpu backend cannot run op '%s' on %s\n", in->path, op_info[in->op].name, dtype_name(p->tensor[t.i].dtype));
-        return ERR_REJECT;
-    }
-    return OK;
+    return r->executor->settle(r);
 }
 
 /* Run every procedure once on zeroed memory, as for the last micro-batch, which leaves
@@ -95,16 +74,11 @@ static Status start_team(Rank *r)
 
 static Status open_parts(Rank *r, const Peers *peers)
 {
-    TRY(find_kernels(r));
-    TRY(map_open(&r->map, r->program->map_bytes[PART_PRIVATE]));
+    TRY(r->executor->open(r));
     TRY(start_team(r));
-    if (peers && peers->world)
+    if (r->world)
         TRY(exchange_open(r, peers));
-    for (uint32_t i = 0; i < r->program->ninstr; i++)
-        bind_instr(r, i);
-    guard_open(r);
-    if (r->end && r->program->comm_threads > 0)
-        TRY(courier_open(r));
+    TRY(r->executor->join(r));
     TRY(warm(r));
     return states_open(r);
 }
@@ -112,9 +86,8 @@ static Status open_parts(Rank *r, const Peers *peers)
 Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peers)
 {
     assert(((peers && peers->world) || p->nranks <= 1) && "a program of many ranks runs among them");
-    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer};
-    r->call = NEWN(a, KCall, p->ninstr);
-    r->kernel = NEWN(a, Kernel, p->ninstr);
+    *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer, .executor = executor_or_cpu(peers ? peers->executor : NULL),
+                 .world = peers ? peers->world : NULL};
     Status s = open_parts(r, peers);
     if (s != OK)
         rank_close(r);
@@ -128,12 +101,11 @@ Status rank_open(Rank *r, Arena *a, const Program *p, Isa isa)
 
 void rank_close(Rank *r)
 {
-    courier_close(r);
-    guard_close(r);
+    if (r->executor)
+        r->executor->close(r);
     exchange_close(r);
     if (r->team)
         team_free(r->team);
-    map_close(&r->map);
     *r = (Rank){0};
 }
 
@@ -142,7 +114,7 @@ void rank_close(Rank *r)
 static void zero_tensor(const Rank *r, TensorId id)
 {
     if (has_tensor(id))
-        memset(rank_at(r, id, 0, 0), 0, (size_t)tensor_bytes(&r->program->tensor[id.i]));
+        r->executor->zero(r, rank_at(r, id, 0, 0), tensor_bytes(&r->program->tensor[id.i]));
 }
 
 /* Where start values go: elements first..end of what the rank has of a weight.  They are
@@ -151,7 +123,7 @@ typedef struct Start {
     const State *state;
     int64_t      first, end;
     DType        through;
-    Reals        to;                  /* of element `first` */
+    Reals        to;                  /* of element `first`, in memory of the host while it is filled */
 } Start;
 
 /* Global elements, which lie row by row. */
@@ -168,8 +140,8 @@ static void fill_row(const Start *f, uint64_t seed, int64_t global, int64_t n, i
     }
 }
 
-/* Padding stays 0. */
-static void fill(const Rank *r, const Start *f, uint64_t seed)
+/* Padding is 0. */
+static void fill_rows(const Rank *r, const Start *f, uint64_t seed)
 {
     const Tensor *t = &r->program->tensor[f->state->weight.i];
     int64_t length = t->rank ? t->axis[t->rank - 1].local : 1;
@@ -182,12 +154,24 @@ static void fill(const Rank *r, const Start *f, uint64_t seed)
     }
 }
 
+/* A window at a time. */
+static void fill(const Rank *r, const Start *f, uint64_t seed)
+{
+    Start part = *f;
+    int64_t size = dtype_bytes(f->to.dtype), n = RANK_WINDOW / size;
+    for (part.first = f->first; part.first < f->end; part.first = part.end) {
+        part.end = f->end - part.first < n ? f->end : part.first + n;
+        int64_t bytes = (part.end - part.first) * size;
+        part.to.at = memset(r->executor->edit(r, reals_from(f->to, part.first - f->first).at, bytes), 0, (size_t)bytes);
+        fill_rows(r, &part, seed);
+    }
+}
+
 static void fill_tensor(const Rank *r, TensorId id, const State *s, DType through, uint64_t seed)
 {
     const Tensor *t = &r->program->tensor[id.i];
     if (!has_tensor(id))
         return;
-    zero_tensor(r, id);
     fill(r, &(Start){s, 0, tensor_elements(t), through, {t->dtype, rank_at(r, id, 0, 0)}}, seed);
 }
 
@@ -248,6 +232,7 @@ static const Instr *find_unlabelled(const Rank *r)
 Status rank_unlabelled(const Rank *r, const char **input)
 {
     const Program *p = r->program;
+    TRY(rank_settle(r));
     const Instr *none = find_unlabelled(r);
     int64_t mine = none ? (int64_t)p->nranks - p->rank : 0, first = mine;
     TRY(rank_agree(r, &first, 1, REDUCE_MAX));
@@ -286,14 +271,16 @@ static uint32_t calls_that_count(const Program *p)
     return n;
 }
 
-/* The first call of each procedure in a step opens its accumulation window. */
+/* The first call of each procedure in a step opens its accumulation window.  Where calls are executed
+ * behind the host, it looks once, at the end: without labels the run is over, and nothing of the step is kept. */
 Status rank_train(Rank *r)
 {
     const Program *p = r->program;
-    uint32_t n = calls_that_count(p);
+    bool ahead = r->executor->ahead;
+    uint32_t n = ahead ? p->ncall : calls_that_count(p);
     begin_step(r);
     TRY(rank_calls(r, &(CallList){p->call, n, true}));
-    if (n < p->ncall)
+    if (ahead || n < p->ncall)
         TRY(check_labels(r));
     TRY(rank_calls(r, &(CallList){p->call + n, p->ncall - n, true}));
     r->step.step++;
@@ -307,8 +294,11 @@ bool rank_reports(const Rank *r)
 
 double rank_scalar(const Rank *r, TensorId id)
 {
-    const void *at = rank_at(r, id, 0, 0);
-    return r->program->tensor[id.i].dtype == DT_f64 ? *(const double *)at : (double)*(const float *)at;
+    const Tensor *t = &r->program->tensor[id.i];
+    const void *at;
+    if (r->executor->look(r, rank_at(r, id, 0, 0), tensor_bytes(t), &at) != OK)
+        return (double)NAN;
+    return t->dtype == DT_f64 ? *(const double *)at : (double)*(const float *)at;
 }
 
 double learning_rate(const Optimizer *o, int64_t done)

@@ -8,6 +8,7 @@
 /* What a rank knows of the others and of the run. */
 typedef struct Peers {
     World   *world;                   /* NULL: there is one rank */
+    const struct Executor *executor;    /* NULL: the cpu */
     uint64_t hash;                    /* of what all must have in common: plan, version, options */
     Trace   *trace;                   /* NULL: none */
     const TallyParts *parts;          /* what a step's time is told in; NULL: it is not told */

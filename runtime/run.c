@@ -285,7 +285,7 @@ static void note_plain_forms(Run *r)
     Text list = text_new(r->arena);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         OpKind op = p->instr[i].op;
-        if (said[op] || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
+        if (said[op] || !r->rank.kernel || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
             continue;
         text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
         said[op] = true;
@@ -362,7 +362,7 @@ Status run(Arena *a, const Program *p, const TallyParts *parts, const RunOptions
 {
     Traces t;
     TRY(traces_open(&t, o->trace, 1));
-    Status s = run_rank(a, p, o, &(Peers){.trace = trace_of(&t, 0), .parts = parts});
+    Status s = run_rank(a, p, o, &(Peers){.executor = o->executor, .trace = trace_of(&t, 0), .parts = parts});
     Status written = traces_write(a, &t, &p, o->trace);
     traces_close(&t);
     return s == OK ? written : s;

@@ -40,8 +40,11 @@ void memory_fill_caches(Team *);
 typedef struct Rank {
     const Program *program;
     Arena         *arena;
-    Map            map;               /* the private part */
-    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next four */
+    const struct Executor *executor;
+    struct DeviceRank *device;        /* what an executor that is not the cpu has of it; NULL */
+    Map            map;               /* the private part; addresses of both parts are the executor's */
+    char          *shared;            /* the part that peers see; NULL: the rank is alone, and so are the next five */
+    struct World      *world;
     struct Endpoint   *end, *second;  /* second: the courier's; NULL: there is none */
     struct CommGroup  *all, **group;  /* of all ranks; per group of the program */
     struct Courier    *courier;       /* the thread that communicates; NULL: the rank does all in the order of the program */
@@ -53,7 +56,7 @@ typedef struct Rank {
     Team          *team;
     Isa            isa;
     KCall         *call;              /* one per instruction; addresses are of slot 0 */
-    Kernel        *kernel;            /* one per instruction */
+    Kernel        *kernel;            /* one per instruction; NULL: the executor is not the cpu */
     KStep          step;
     Optimizer      optimizer;         /* the program's, with --set applied */
     struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
@@ -65,7 +68,7 @@ typedef struct Rank {
  * its memory. */
 typedef struct Watch { TensorId tensor; bool cut; char *to; } Watch;   /* cut: by micro-batches */
 
-/* Map memory, find kernels, start the team, warm the kernels' libraries at the
+/* On the cpu: map memory, find kernels, start the team, warm the kernels' libraries at the
  * program's shapes.  An op without a kernel is ERR_REJECT, named. */
 Status rank_open(Rank *, Arena *, const Program *, Isa);
 void   rank_close(Rank *);
@@ -74,8 +77,19 @@ void   rank_init(Rank *, uint64_t seed);
 /* Where a part of the map begins; and which slot of a buffer a call works in. */
 char  *rank_part(const Rank *, MapPart);
 int64_t rank_slot(const Buffer *, uint32_t slot, uint32_t micro);
-/* Address of a tensor, in a micro-batch's slot of its buffer. */
+/* Address of a tensor, in a micro-batch's slot of its buffer; of what memory, the executor knows. */
 void  *rank_at(const Rank *, TensorId, uint32_t slot, uint32_t micro);
+
+/* Calls of a step or of an evaluation. */
+typedef struct CallList {
+    const Call *call; uint32_t n;
+    bool        opens;                /* one of micro-batch 0 opens an accumulation window; else step.first stands */
+} CallList;
+
+/* Execute calls; on a device they may not be done when it returns. */
+Status rank_calls(Rank *, const CallList *);
+/* Until they are. */
+Status rank_settle(const Rank *);
 /* Execute one call: all instructions of a procedure on one slot and micro-batch.
  * rank->step.first says whether it opens an accumulation window.  Fails when a peer is
  * lost. */
@@ -84,7 +98,7 @@ Status rank_call(Rank *, const Call *);
  * number of steps done before.  Loss and norm are read with rank_scalar().  A batch
  * without a label that counts is ERR_REJECT, the input named, and changes no weight. */
 Status rank_train(Rank *);
-double rank_scalar(const Rank *, TensorId);
+double rank_scalar(const Rank *, TensorId);          /* of a settled rank; NAN when the device fails, which says so */
 /* Whether this rank says what all ranks know. */
 bool   rank_reports(const Rank *);
 /* Once PROC_begin and PROC_agree have seen a whole window: the input of which no label
@@ -231,6 +245,7 @@ typedef struct RunOptions {
     const char *const *set;   uint32_t nset;         /* KEY=VALUE for the optimizer */
     DumpSpec   *dump;         uint32_t ndump;
     Isa         isa;
+    const struct Executor *executor;    /* NULL: the cpu */
     double      timeout;              /* seconds; 0: not given */
     const char *trace;                /* a file; NULL: not given */
     FileUses   *uses;                 /* what the program was read from; the run adds its own */

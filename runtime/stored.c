@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ir/place.h"
+#include "runtime/executor.h"
 #include "runtime/ranks.h"
 
 /* ---- what a rank has ---- */
@@ -203,35 +204,51 @@ Status stored_share(const Rank *r, Arena *a, const StoredList *mine, StoredList 
 
 /* ---- from memory to the global tensor ---- */
 
-enum { LONGEST = 32 << 20 };                         /* bytes between two signs of life */
-
 typedef struct Walk {
     const Rank *rank;
+    const Part *part;
+    StoredUse   use;
     StoredFn    fn;
     void       *ctx;
     char       *data;                 /* what is contiguous so far, */
     int64_t     at, bytes;            /* and where it lies in the global tensor */
 } Walk;
 
-static void flush(Walk *w)
+/* Where the host has the next n bytes. */
+static Status lend(const Walk *w, int64_t n, char **out)
 {
-    for (int64_t n; w->bytes > 0; w->data += n, w->at += n, w->bytes -= n) {
-        n = w->bytes < LONGEST ? w->bytes : LONGEST;
-        exchange_begin(w->rank, -1);
-        w->fn(w->ctx, w->data, w->at, n);
-    }
+    const Rank *r = w->rank;
+    const void *seen = w->data;
+    if (w->use == STORED_READ && !w->part->copied)
+        TRY(r->executor->look(r, w->data, n, &seen));
+    *out = w->use == STORED_READ ? (char *)(uintptr_t)seen : r->executor->edit(r, w->data, n);
+    return OK;
 }
 
-static void add(Walk *w, char *data, int64_t at, int64_t bytes)
+/* A window at a time, each a sign of life. */
+static Status flush(Walk *w)
+{
+    char *data;
+    for (int64_t n; w->bytes > 0; w->data += n, w->at += n, w->bytes -= n) {
+        n = w->bytes < RANK_WINDOW ? w->bytes : RANK_WINDOW;
+        exchange_begin(w->rank, -1);
+        TRY(lend(w, n, &data));
+        w->fn(w->ctx, data, w->at, n);
+    }
+    return OK;
+}
+
+static Status add(Walk *w, char *data, int64_t at, int64_t bytes)
 {
     if (w->bytes > 0 && w->data + w->bytes == data && w->at + w->bytes == at) {
         w->bytes += bytes;
-        return;
+        return OK;
     }
-    flush(w);
+    TRY(flush(w));
     w->data = data;
     w->at = at;
     w->bytes = bytes;
+    return OK;
 }
 
 /* Micro-batch `micro` of a local tensor, of which the file has `extent` along the batch. */
@@ -247,26 +264,28 @@ static Tensor in_micro(const Tensor *t, const Stored *s, uint32_t micro)
     return m;
 }
 
-static void walk_micro(Walk *w, const Tensor *t, const Part *p, char *data)
+static Status walk_micro(Walk *w, const Tensor *t, char *data)
 {
+    const Part *p = w->part;
     int64_t size = dtype_bytes(t->dtype), length = t->rank ? t->axis[t->rank - 1].local : 1;
     for (int64_t row = p->first / length; row * length < p->end; row++) {
         int64_t start = row * length, from = p->first > start ? p->first - start : 0;
         int64_t to = p->end - start < length ? p->end - start : length, valid = place_row_valid(t, row);
         to = to < valid ? to : valid;
         if (from < to)
-            add(w, data + (start + from - p->first) * size, (place_row(t, row, 0) + from) * size, (to - from) * size);
+            TRY(add(w, data + (start + from - p->first) * size, (place_row(t, row, 0) + from) * size, (to - from) * size));
     }
+    return OK;
 }
 
-void stored_walk(const Rank *r, const Stored *s, StoredFn fn, void *ctx)
+Status stored_walk(const Rank *r, const Stored *s, StoredUse use, StoredFn fn, void *ctx)
 {
     const Part *p = &s->part;
-    Walk w = {.rank = r, .fn = fn, .ctx = ctx};
+    Walk w = {.rank = r, .part = p, .use = use, .fn = fn, .ctx = ctx};
     for (uint32_t m = 0; has_tensor(p->tensor) && m < p->micros; m++) {
         Tensor t = in_micro(&r->program->tensor[p->tensor.i], s, m);
         t.dtype = s->shape.dtype;
-        walk_micro(&w, &t, p, p->data + m * p->stride);
+        TRY(walk_micro(&w, &t, p->data + m * p->stride));
     }
-    flush(&w);
+    return flush(&w);
 }

@@ -13,7 +13,8 @@
 typedef struct Part {
     TensorId tensor;                  /* says where they lie in the global tensor; NO_TENSOR: the rank has none */
     int64_t  first, end;
-    char    *data;                    /* of element `first` in micro-batch 0, */
+    char    *data;                    /* of element `first` in micro-batch 0: in the rank's memory or, */
+    bool     copied;                  /* a copy of a value, in the host's */
     int64_t  stride;                  /* bytes from there to the next micro-batch, */
     uint32_t micros;                  /* and how many there are */
     bool     writes;                  /* no lower rank has the same */
@@ -37,10 +38,11 @@ bool   stored_cut(Stored *, int64_t at, int64_t first, int64_t end);
 /* The lists of all ranks as one.  Called by all ranks at once. */
 Status stored_share(const struct Rank *, Arena *, const StoredList *mine, StoredList *all);
 
-/* Go over what is contiguous both in a part and in its global tensor: bytes
- * at..at+bytes of that lie at `data`. */
+/* Go over what is contiguous both in a part and in its global tensor, to read or to write it all: bytes
+ * at..at+bytes of that are those at `data`, where the host has them. */
+typedef enum StoredUse { STORED_READ, STORED_WRITE } StoredUse;
 typedef void (*StoredFn)(void *ctx, char *data, int64_t at, int64_t bytes);
-void   stored_walk(const struct Rank *, const Stored *, StoredFn, void *ctx);
+Status stored_walk(const struct Rank *, const Stored *, StoredUse, StoredFn, void *ctx);
 
 /* ---- stored_file.c ---- */
 

@@ -106,14 +106,15 @@ static void write_bytes(void *ctx, char *data, int64_t at, int64_t bytes)
     t->unsynced = 0;
 }
 
-static void write_parts(Together *t, const StoredList *list, SFileHead head)
+static Status write_parts(Together *t, const StoredList *list, SFileHead head)
 {
     t->at = (int64_t)head.bytes;
     for (uint32_t i = 0; i < list->n; i++) {
         if (list->tensor[i].part.writes)
-            stored_walk(t->rank, &list->tensor[i], write_bytes, t);
+            TRY(stored_walk(t->rank, &list->tensor[i], STORED_READ, write_bytes, t));
         t->at += list->tensor[i].shape.bytes;
     }
+    return OK;
 }
 
 /* All of the file again: its hash, and its bytes for the device or pipe it stands in for. */
@@ -175,15 +176,17 @@ static Status write_together(Together *t, const StoredList *list, SFileSum *sum)
     SFileHead head;
     TRY(rank_outcome(t->rank, sfile_head(t->a, shapes(t->a, list), list->n, &head)));
     TRY(open_file(t, head));
-    write_parts(t, list, head);
-    TRY(rank_outcome(t->rank, finish_parts(t)));
+    Status s = write_parts(t, list, head);
+    TRY(rank_outcome(t->rank, s == OK ? finish_parts(t) : s));
     return rank_outcome(t->rank, t->makes ? finish(t, sum) : OK);
 }
 
 Status stored_write(Arena *a, const Rank *r, const char *path, const StoredList *list, SFileSum *sum)
 {
     Together t = {.a = a, .rank = r, .path = path, .makes = rank_reports(r)};
-    Status s = write_together(&t, list, sum);
+    Status s = rank_settle(r);
+    if (s == OK)
+        s = write_together(&t, list, sum);
     if (s != OK)
         discard(&t);
     return s;
@@ -210,13 +213,14 @@ static void take_bytes(void *ctx, char *data, int64_t at, int64_t bytes)
 Status stored_read(Arena *a, const Rank *r, const char *path, const StoredList *list)
 {
     SFile f;
-    TRY(sfile_open(a, path, &f));
-    for (uint32_t i = 0; i < list->n; i++) {
+    Status s = sfile_open(a, path, &f);
+    TRY(s);
+    for (uint32_t i = 0; i < list->n && s == OK; i++) {
         const STensor *t = sfile_find(&f, list->tensor[i].shape.name);
         Taken taken = {t, list->tensor[i].shape.dtype};
         assert(t && t->bytes / dtype_bytes(t->dtype) == list->tensor[i].shape.bytes / dtype_bytes(taken.to) && "files are checked first");
-        stored_walk(r, &list->tensor[i], take_bytes, &taken);
+        s = stored_walk(r, &list->tensor[i], STORED_WRITE, take_bytes, &taken);
     }
     sfile_close(&f);
-    return OK;
+    return s;
 }

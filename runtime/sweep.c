@@ -99,6 +99,7 @@ Status run_evaluate(Run *r, int64_t step)
 {
     const Program *p = r->program;
     TRY(forward(r, r->eval, 0, r->eval_samples, false));
+    TRY(rank_settle(&r->rank));
     double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0;
     int64_t astray = !isfinite(loss);
     TRY(rank_agree(&r->rank, &astray, 1, REDUCE_MAX));
@@ -122,6 +123,7 @@ static Status agree(Run *r, int64_t done, Beat *b, bool *stop)
 {
     if (done < b->next && done < r->steps)
         return OK;
+    TRY(rank_settle(&r->rank));
     int64_t n = done - b->last;
     double seconds = (seconds_now() - b->began) / (double)n;
     int64_t said[] = {run_asked_to_stop(), exchange_slowest(&r->rank), 1 + (int64_t)(1e9 * seconds)};

@@ -27,7 +27,7 @@ static void *rank_main(void *ctx)
 static uint32_t start_all(RankThread *t, const Crew *c, World *w, const Traces *traces)
 {
     for (uint32_t i = 0; i < c->n; i++) {
-        t[i] = (RankThread){.crew = c, .rank = i, .peers = {.world = w, .hash = c->hash, .trace = trace_of(traces, i), .timeout = c->o->timeout,
+        t[i] = (RankThread){.crew = c, .rank = i, .peers = {.world = w, .executor = c->o->executor, .hash = c->hash, .trace = trace_of(traces, i), .timeout = c->o->timeout,
                                                                    .parts = c->parts ? c->parts[i] : NULL}};
         int reason = pthread_create(&t[i].thread, NULL, rank_main, &t[i]);
         if (reason == 0)

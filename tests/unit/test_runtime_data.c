@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/runtime.h"
+#include "runtime/executor.h"
 
 /* ---- a program with inputs, and memory for it ---- */
 
@@ -70,7 +70,7 @@ static World *world_new(int64_t batch, int64_t micro, int64_t classes, bool igno
 static void world_ready(World *w)
 {
     w->memory = calloc(1, (size_t)w->p.map_bytes[0]);
-    w->rank = (Rank){.program = &w->p, .map = {.base = w->memory, .bytes = w->p.map_bytes[0]}};
+    w->rank = (Rank){.program = &w->p, .executor = &executor_cpu, .map = {.base = w->memory, .bytes = w->p.map_bytes[0]}};
     strcpy(w->folder, "/tmp/test_data.XXXXXX");
     assert_non_null(mkdtemp(w->folder));
     w->err = tmpfile();
