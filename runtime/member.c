@@ -44,7 +44,7 @@ static void end_with_launcher(void)
 }
 
 /* The signal that lets a stopped process go on: sent by the kernel when the launcher dies,
- * by anybody else when it does not. */
+ * by anybody else when it does not.  Only the thread that watches takes it: see run.c. */
 static void on_continue(int signal)
 {
     (void)signal;
@@ -52,18 +52,28 @@ static void on_continue(int signal)
         end_with_launcher();
 }
 
+static sigset_t only_continue(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCONT);
+    return set;
+}
+
 /* The pipe has no writer but the launcher: reading it ends when that does. */
 static void *watch_pipe(void *ctx)
 {
     int fd = (int)(intptr_t)ctx;
     char byte;
+    sigset_t its = only_continue();
+    pthread_sigmask(SIG_UNBLOCK, &its, NULL);
     while (read(fd, &byte, 1) < 0 && errno == EINTR)
         ;
     end_with_launcher();
     return NULL;
 }
 
-/* The thread takes no signals: they are the rank's to handle. */
+/* The thread takes none of the signals that are the rank's to handle. */
 static int start_watching(int fd)
 {
     pthread_t thread;
@@ -83,6 +93,8 @@ Status member_watch(const Member *m)
     snprintf(farewell, sizeof farewell, "error: rank %d ends: prun, which started it, is gone\n", m->rank);
     launcher = m->launcher;
     struct sigaction act = {.sa_handler = on_continue, .sa_flags = SA_RESTART};
+    sigset_t its = only_continue();
+    pthread_sigmask(SIG_BLOCK, &its, NULL);
     sigaction(SIGCONT, &act, NULL);
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     if (getppid() != launcher)

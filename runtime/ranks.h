@@ -58,6 +58,10 @@ Status run_check(Arena *, const Program *, const RunOptions *);
  * all. */
 Status run_rank(Arena *, const Program *, const RunOptions *, const Peers *);
 
+/* From now on SIGTERM and SIGINT end a run after its step, and no thread that is started later
+ * takes one; of the first that calls it, and by run_rank() itself. */
+void run_hold_signals(void);
+
 /* Proportional set size of the process in bytes: its own pages, and its share of those
  * it maps with others; 0: the system does not tell. */
 int64_t memory_pss(void);

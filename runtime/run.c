@@ -9,30 +9,30 @@
 #include "base/text.h"
 #include "runtime/run.h"
 
-/* Set by SIGTERM and SIGINT: finish the step, save, leave with status 0. */
-static volatile sig_atomic_t stop_wanted;
-
-static void want_stop(int signal)
+/* SIGTERM and SIGINT: finish the step, save, leave with status 0.  They stay blocked, and are asked for between steps: a
+ * handler would run on the stack of a thread that computes, and oneDNN's products keep numbers below the end of theirs. */
+static sigset_t stops(void)
 {
-    (void)signal;
-    stop_wanted = 1;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return set;
 }
 
 bool run_asked_to_stop(void)
 {
-    return stop_wanted;
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
 }
 
-static void catch_signals(void)
+void run_hold_signals(void)
 {
-    struct sigaction act = {.sa_handler = want_stop, .sa_flags = SA_RESTART};
-    sigset_t both;
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGINT, &act, NULL);
-    sigemptyset(&both);                              /* a launcher blocks them until now */
-    sigaddset(&both, SIGTERM);
-    sigaddset(&both, SIGINT);
-    pthread_sigmask(SIG_UNBLOCK, &both, NULL);
+    sigset_t set = stops();
+    signal(SIGTERM, SIG_DFL);                        /* one that is ignored would never be pending */
+    signal(SIGINT, SIG_DFL);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGXFSZ, SIG_IGN);                        /* a file too large, a pipe nobody reads: */
     signal(SIGPIPE, SIG_IGN);                        /* the write fails, and says so */
 }
@@ -341,7 +341,7 @@ static Status execute(Run *r)
 Status run_rank(Arena *a, const Program *p, const RunOptions *o, const Peers *peers)
 {
     Run r = {.arena = a, .scratch = arena_new("save"), .program = p, .o = o, .peers = peers, .speaks = !peers->world, .lock = {.fd = -1}, .mark = find_mark()};
-    catch_signals();
+    run_hold_signals();
     if (!peers->world)                               /* of a rank the launcher says how it ended */
         catch_crashes();
     Status s = execute(&r);

@@ -54,6 +54,7 @@ static Status join_all(RankThread *t, uint32_t n)
 static Status run_threads(Arena *a, const Crew *c, World *w, const Traces *traces)
 {
     RankThread *t = NEWN(a, RankThread, c->n);
+    run_hold_signals();
     uint32_t started = start_all(t, c, w, traces);
     Status s = join_all(t, started);
     crew_explain(c, w);
