@@ -11,6 +11,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "codegen/simulate.h"
 #include "planner/changes.h"
 
 
@@ -440,6 +441,19 @@ static Status no_cluster(void)
     return ERR_USAGE;
 }
 
+/* Times that cannot be counted are not told. */
+static Status check_time(Loaded *l, const Plan *plan, const Programs *programs, const Search *found)
+{
+    const Device *d = &l->cluster->device[l->cluster->kind[plan->devices[0]]];
+    int64_t ns = found->nbest > 0 ? found->best[0].ns : simulate(l->ir, l->cluster, plan, l->profile, programs->rank).ns;
+    if (ns < SIMULATE_MOST)
+        return OK;
+    Diag *e = diag_error(l->ds, d->at, "a step of model '%s' on cluster '%s' takes too long to be counted: one instruction more than 11 days, or all together years",
+                         l->graph->name, l->cluster->name);
+    diag_help(l->ds, e, "look at the rates of device '%s' (its peaks, 'bandwidth', 'efficiency' and 'launch') and of the links between devices", d->name);
+    return ERR_REJECT;
+}
+
 Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *programs, Search *found)
 {
     if (!l->cluster)
@@ -453,6 +467,8 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
     Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
     if (s != OK && *plan && use != USE_RUN && l->profile)
         add_relaxations(l, &request, *plan, programs->rank[programs->fullest], found->judged > 0);
+    if (s == OK && use != USE_RUN)
+        s = check_time(l, *plan, programs, found);
     flush(l);
     return s;
 }

@@ -336,7 +336,7 @@ static double separate_sum(const CostModel *cm, const Device *d, const Program *
 
 static int64_t nanoseconds(double seconds)
 {
-    return (int64_t)(seconds * 1e9 + 0.5);
+    return seconds * 1e9 < (double)COST_MOST ? (int64_t)(seconds * 1e9 + 0.5) : COST_MOST;
 }
 
 static double comm_bytes(const Program *p, const Instr *in)

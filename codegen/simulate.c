@@ -20,6 +20,7 @@ typedef struct Sim {
     CostModel     *cost;
     Events         events;
     uint32_t       stages, ranks;     /* ranks: of a stage */
+    bool           beyond;            /* what can be counted */
 } Sim;
 
 static const Device *device_of(const Sim *s, uint32_t rank)
@@ -107,6 +108,21 @@ static void add_host(const Sim *s, const Program *p, Cost *cost)
         add_lack(s, p, &p->proc[k], &ahead[k], cost);
 }
 
+/* Whether all sums over the calls of a step can be counted. */
+static bool can_count(const Program *p, const Cost *cost)
+{
+    double sum = 0;
+    for (uint32_t k = 0; k < p->nproc; k++) {
+        double calls = (double)count_calls(p, k);
+        for (uint32_t i = p->proc[k].first; i < p->proc[k].end; i++) {
+            sum += calls * (double)cost[i].ns;
+            if (cost[i].ns >= COST_MOST)
+                return false;
+        }
+    }
+    return sum < (double)SIMULATE_MOST / 4;          /* add_lack() and the sharing of processors make them longer */
+}
+
 static Cost *stage_costs(Sim *s, uint32_t stage)
 {
     const Program *first = s->rank[stage * s->ranks];
@@ -115,6 +131,10 @@ static Cost *stage_costs(Sim *s, uint32_t stage)
         const Program *p = s->rank[stage * s->ranks + i];
         if (p && (i == 0 || (device_of(s, p->rank) != device_of(s, first->rank) && p->ninstr == first->ninstr)))
             add_costs(s, p, cost);
+    }
+    if (!can_count(first, cost)) {
+        s->beyond = true;
+        memset(cost, 0, first->ninstr * sizeof *cost);
     }
     add_host(s, first, cost);
     return cost;
@@ -340,6 +360,9 @@ Simulation simulate(Arena *a, const Cluster *cl, const Plan *plan, const Profile
     out.ns = events_run(&s.events) + extra;
     for (uint32_t i = 0; i < s.stages; i++)
         stage_times(&s.events.lane[i], extra, &out.stage[i]);
-    utilisation(&s, &out);
+    if (s.beyond)
+        out.ns = SIMULATE_MOST;
+    else
+        utilisation(&s, &out);
     return out;
 }

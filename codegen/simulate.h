@@ -22,8 +22,11 @@ typedef struct StageTimes {
     const Cost *cost;                 /* per instruction of the program; those outside the schedule are not filled in */
 } StageTimes;
 
+/* ns, 32 years: a step is counted up to here. */
+#define SIMULATE_MOST ((int64_t)1000000000000000000)
+
 typedef struct Simulation {
-    int64_t     ns;                   /* of the step */
+    int64_t     ns;                   /* of the step; SIMULATE_MOST: it, or an instruction, takes longer than is counted, and nothing else is known */
     StageTimes *stage; uint32_t nstage;
     double      mfu, mfu_causal, hfu; /* 0 where no peak or no time is known */
 } Simulation;

@@ -267,10 +267,17 @@ static struct {
 extern void __sanitizer_set_death_callback(void (*)(void)) __attribute__((weak));
 /* and what it asks for its settings: a case that holds a gigabyte is a mistake. */
 const char *__asan_default_options(void);
+/* What the other one finds shall end by a signal, as it does not ask for last words. */
+const char *__ubsan_default_options(void);
 
 const char *__asan_default_options(void)
 {
     return "hard_rss_limit_mb=1024:quarantine_size_mb=16";
+}
+
+const char *__ubsan_default_options(void)
+{
+    return "abort_on_error=1";
 }
 
 static void last_words(void)
