@@ -20,6 +20,8 @@ void show_plan(Report *, const Graph *, const Cluster *, const Plan *, const Pro
 void show_step(const Report *, Table *, const Graph *, const Profile *, const Simulation *);
 /* What was searched, and how much faster any plan could be; the plans found when there are several. */
 void show_search(Report *, const Search *);
+/* "48 layouts with these rules: none is faster" */
+const char *searched_text(Arena *, const Search *);
 /* Where the time of each stage goes; UINT32_MAX: not of one alone. */
 void show_times(Report *, const Simulation *, uint32_t stage);
 const char *proc_text(ProcKind);

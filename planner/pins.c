@@ -260,12 +260,19 @@ const char *pins_positions(const Graph *g)
     return NULL;
 }
 
+bool rule_splits_by(const Rule *r, MeshAxis axis)
+{
+    for (int k = 0; r->kind == RULE_SPLIT && k < r->by.n; k++)
+        if (r->by.axis[k] == axis)
+            return true;
+    return false;
+}
+
 bool splits_by(const Rules *r, MeshAxis axis)
 {
     for (uint32_t i = 0; i < r->nrule; i++)
-        for (int k = 0; r->rule[i].kind == RULE_SPLIT && k < r->rule[i].by.n; k++)
-            if (r->rule[i].by.axis[k] == axis)
-                return true;
+        if (rule_splits_by(&r->rule[i], axis))
+            return true;
     return false;
 }
 

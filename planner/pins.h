@@ -45,7 +45,8 @@ const char *pins_text(Arena *, const Rules *);
 
 /* The axis of positions in a sequence: the first of an input of whole numbers after the batch; NULL: none. */
 const char *pins_positions(const Graph *);
-/* Whether some `split` rule is by a mesh axis. */
+/* Whether a rule, or some rule, is a `split` by a mesh axis. */
+bool        rule_splits_by(const Rule *, MeshAxis);
 bool        splits_by(const Rules *, MeshAxis);
 
 /* One rule, written by nobody. */
