@@ -40,6 +40,7 @@ static void explain_plan(Loaded *l, const Weigher *w, const Plan *plan, const Pr
     Change *near, *other;
     uint32_t nnear = neighbours(w, plan, &near), nother = all_others(l, w, plan, found, near, nnear, &other);
     show_plan(r, l->graph, l->cluster, plan, programs, l->profile, &sim);
+    show_fewer(r, w, plan, &sim);
     show_verdicts(r, &chosen.figures, &s);
     show_ladder(r, rung, n);
     if (s.n > 1)
