@@ -1,11 +1,11 @@
-/* Fewer: see fewer.h.  Most plans need no search to know: when so few devices would take longer at the best
- * efficiency that they have, or when no configuration on them has a bound below the plan's time. */
-#include "planner/fewer.h"
+/* Faster: see faster.h.  Most plans need no search to know: when so few devices would take longer at the best
+ * efficiency that they have, or when no configuration has a bound below the plan's time. */
+#include "planner/faster.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* So much less is looked at than for the plan itself. */
+/* So much less is judged than for the plan itself, and nothing to the end. */
 enum { SHARE = 10 };
 
 /* Of the devices' peaks. */
@@ -45,7 +45,7 @@ static int ascending(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-/* Everything but the devices is open. */
+/* The devices are given, and their mesh is open. */
 static Rules *on_devices(Arena *a, const uint32_t *device, uint32_t n)
 {
     Rules *r = NEW(a, Rules);
@@ -57,11 +57,10 @@ static Rules *on_devices(Arena *a, const uint32_t *device, uint32_t n)
     return r;
 }
 
-/* The best plan on these devices, if one is found that takes less than `below`. */
-static bool is_faster(const Weigher *w, const Plan *p, const uint32_t *device, uint32_t n, int64_t below, Fewer *out)
+/* The best plan by rules, if one is found that takes less than `below`. */
+static bool is_found(const Weigher *w, const Plan *p, const Rules *rules, int64_t below, Faster *out)
 {
     Arena *scratch = arena_new("scratch");
-    Weigher here = {scratch, w->sources, w->request};
     PlanRequest q = *w->request;
     SearchLimits limits = search_limits;
     Plan *plan;
@@ -69,28 +68,48 @@ static bool is_faster(const Weigher *w, const Plan *p, const uint32_t *device, u
     Search found;
     limits.below = (double)below;
     limits.effort /= SHARE;
-    limits.exhaustive /= SHARE;
-    q.rules = asked_about(&here, p, on_devices(scratch, device, n), &q.use);
-    bool gave_way = q.rules->nrule < w->request->rules->nrule + 2 && !rules_resolved(w->request->rules);
+    limits.exhaustive = 0;
+    q.rules = rules;
+    q.use = USE_PLAN;
     bool faster = planner_search(scratch, diags_new(w->sources), &q, limits, &plan, &programs, &found) == OK && found.judged > 0 && found.sim.ns < below;
-    if (faster)
-        *out = (Fewer){.n = n, .ns = found.sim.ns, .gave_way = gave_way, .layout = pins_text(w->arena, pins_of(scratch, q.graph, plan))};
+    if (faster) {
+        const Rules *pins = pins_of(scratch, q.graph, plan);
+        *out = (Faster){.ns = found.sim.ns, .layout = pins_text(w->arena, pins), .change = difference_of(w->arena, pins_of(scratch, q.graph, p), pins)};
+    }
     arena_free(scratch);
     return faster;
 }
 
-bool fewer_devices(const Weigher *w, const Plan *p, const Simulation *sim, Fewer *out)
+/* What a step has to take less than. */
+static int64_t clearly_below(const Simulation *sim)
+{
+    return sim->ns - sim->ns / TIE;
+}
+
+bool faster_on_fewer(const Weigher *w, const Plan *p, const Simulation *sim, Faster *out)
 {
     const PlanRequest *q = w->request;
     uint32_t *device = NEWN(w->arena, uint32_t, p->ndevices);
-    int64_t below = sim->ns - sim->ns / TIE;
+    int64_t below = clearly_below(sim);
     double work = sim->mfu_causal * peaks(q, p->devices, p->ndevices), best = best_efficiency(q->cluster);
-    *out = (Fewer){0};
+    *out = (Faster){0};
     memcpy(device, p->devices, p->ndevices * sizeof *device);
     qsort(device, p->ndevices, sizeof *device, ascending);
-    for (uint32_t n = p->ndevices / 2; n > 0 && work < best * peaks(q, device, n); n /= 2)
-        if (is_faster(w, p, device, n, below, out))
-            below = out->ns;
-    out->devices = device;
+    for (uint32_t n = p->ndevices / 2; n > 0 && work < best * peaks(q, device, n); n /= 2) {
+        PlanUse use;
+        const Rules *fewer = on_devices(w->arena, device, n), *rules = asked_about(w, p, fewer, &use);
+        if (!is_found(w, p, rules, below, out))
+            continue;
+        below = out->ns;
+        out->devices = device;
+        out->n = n;
+        out->gave_way = rules->nrule < q->rules->nrule + fewer->nrule && !rules_resolved(q->rules);
+    }
     return out->n > 0;
+}
+
+bool faster_with_more(const Weigher *w, const Plan *p, const Simulation *sim, Faster *out)
+{
+    const Rules *rules = w->request->rules;
+    return !rules_resolved(rules) && is_found(w, p, rules, clearly_below(sim), out);
 }
