@@ -124,7 +124,8 @@ static void show_asked(Loaded *l, const Weigher *w, const Weigher *of, const Wei
         show_slower(r, t, chosen, &asked, gave_way(w->request->rules, given, of->request));
     else
         show_too_big(r, t, of, other, &asked.figures);
-    answer(r, t, "layout", "layout", asked.layout);
+    table_line(r, t, "layout", pins_brief(r->arena, pins_of(r->arena, l->graph, other)));
+    table_fact(r, t, "layout", CELL_TEXT(asked.layout));
     if (same)
         return;
     if (!fits)

@@ -252,6 +252,17 @@ const char *pins_text(Arena *a, const Rules *r)
     return t.s;
 }
 
+const char *pins_brief(Arena *a, const Rules *r)
+{
+    enum { NAMED = 4 };
+    Text t = text_new(a);
+    uint32_t splits = 0;
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (r->rule[i].kind != RULE_SPLIT || ++splits <= NAMED)
+            text_add(&t, "%s%s", t.n ? "; " : "", rule_text(a, &r->rule[i]));
+    return splits > NAMED ? arena_printf(a, "%s; %u more splits", t.s, splits - NAMED) : t.s;
+}
+
 const char *pins_positions(const Graph *g)
 {
     for (uint32_t v = 0; v < g->nvalue; v++)

@@ -43,6 +43,9 @@ const char *pins_decision(Arena *, const Graph *, const Plan *, Decision);
 /* "rule; rule": equal layouts have equal texts. */
 const char *pins_text(Arena *, const Rules *);
 
+/* The same for people: of many splits the first, and how many more there are. */
+const char *pins_brief(Arena *, const Rules *);
+
 /* The axis of positions in a sequence: the first of an input of whole numbers after the batch; NULL: none. */
 const char *pins_positions(const Graph *);
 /* Whether a rule, or some rule, is a `split` by a mesh axis. */
