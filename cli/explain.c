@@ -40,6 +40,7 @@ static void explain_plan(Loaded *l, const Weigher *w, const Plan *plan, const Pr
     Change *near, *other;
     uint32_t nnear = neighbours(w, plan, &near), nother = all_others(l, w, plan, found, near, nnear, &other);
     show_plan(r, l->graph, l->cluster, plan, programs, l->profile, &sim);
+    show_fewer(r, w, plan, &sim);
     show_verdicts(r, &chosen.figures, &s);
     show_ladder(r, rung, n);
     if (s.n > 1)
@@ -92,7 +93,8 @@ static void show_too_big(Report *r, Table *t, const Weigher *w, const Plan *plan
     show_fixes(r, t, w, plan, f);
 }
 
-static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighed *asked)
+/* pinned: what is asked about stands in place of the user's own rules. */
+static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighed *asked, bool pinned)
 {
     int64_t more = asked->figures.ns - chosen->figures.ns;
     if (strcmp(chosen->layout, asked->layout) == 0) {
@@ -102,48 +104,57 @@ static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighe
     answer(r, t, "verdict", "verdict", more > 0 ? "slower" : more < 0 ? "faster" : "as fast");
     answer(r, t, "because", "reason", reason_of(r->arena, chosen, asked));
     if (more < 0)
-        answer(r, t, "chosen", "chosen", "the rules pin the plan that is explained; without them this one may be taken");
+        answer(r, t, "chosen", "chosen", pinned ? "the rules pin the plan that is explained; without them this one may be taken"
+               : "the search for the plan did not come to it; with these rules it is taken");
 }
 
-static Table *begin_answer(Report *r, const char *text, const char *assumed)
+/* Whether rules of the user's own gave way to those that are asked about. */
+static bool gave_way(const Rules *own, const Rules *given, const PlanRequest *asked)
 {
-    Table *t = report_lines(r, "why_not");
-    answer(r, t, "why not", "asked", text);
-    if (*assumed)
-        answer(r, t, "assumed", "assumed", assumed);
-    return t;
+    return asked->use == USE_PLAN ? asked->rules->nrule < own->nrule + given->nrule : own->nrule > 0;
+}
+
+static void show_asked(Loaded *l, const Weigher *w, const Weigher *of, const Weighed *chosen, const Rules *given, const Plan *other, const Programs *others,
+                       Report *r, Table *t)
+{
+    Simulation sim = simulate(l->ir, l->cluster, other, l->profile, others->rank);
+    Weighed asked = weigh_plan(of, other, others, &sim);
+    bool same = strcmp(chosen->layout, asked.layout) == 0, fits = weighed_fits(&asked);
+    if (fits)
+        show_slower(r, t, chosen, &asked, gave_way(w->request->rules, given, of->request));
+    else
+        show_too_big(r, t, of, other, &asked.figures);
+    table_line(r, t, "layout", pins_brief(r->arena, pins_of(r->arena, l->graph, other)));
+    table_fact(r, t, "layout", CELL_TEXT(asked.layout));
+    if (same)
+        return;
+    if (!fits)
+        show_peak(r, &asked.figures);
+    show_difference(r, &chosen->figures, &asked.figures);
 }
 
 static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, const Rules *given, const char *text, Report *r)
 {
-    const char *assumed;
     Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
-    Weighed chosen = weigh_plan(w, plan, programs, &sim), asked = {0};
+    Weighed chosen = weigh_plan(w, plan, programs, &sim);
     PlanRequest q = *w->request;
     Weigher of = {w->arena, w->sources, &q};
     Diags *said = diags_new(l->sources);
     Plan *other;
     Programs others;
-    q.rules = changed_by(w, plan, given, &q.use, &assumed);
-    Table *t = begin_answer(r, text, assumed);
-    planner_choose(l->ir, said, &q, &other, &others);
-    if (!other) {
-        answer(r, t, "verdict", "verdict", "illegal");
-        show_said(r, t, said);
+    Search found;
+    Table *t = report_lines(r, "why_not");
+    answer(r, t, "why not", "asked", text);
+    q.rules = asked_about(w, plan, given, &q.use);
+    planner_search(l->ir, said, &q, search_limits, &other, &others, &found);
+    if (found.judged > 0)
+        answer(r, t, "searched", "searched", searched_text(r->arena, &found));
+    if (other) {
+        show_asked(l, w, &of, &chosen, given, other, &others, r, t);
         return;
     }
-    Simulation sim_other = simulate(l->ir, l->cluster, other, l->profile, others.rank);
-    asked = weigh_plan(&of, other, &others, &sim_other);
-    if (weighed_fits(&asked))
-        show_slower(r, t, &chosen, &asked);
-    else
-        show_too_big(r, t, &of, other, &asked.figures);
-    answer(r, t, "layout", "layout", asked.layout);
-    if (strcmp(chosen.layout, asked.layout) == 0)
-        return;
-    if (!weighed_fits(&asked))
-        show_peak(r, &asked.figures);
-    show_difference(r, &chosen.figures, &asked.figures);
+    answer(r, t, "verdict", "verdict", "illegal");
+    show_said(r, t, said);
 }
 
 /* ---- the command ---- */

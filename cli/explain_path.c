@@ -248,13 +248,24 @@ static void add_owned(const Asked *x, Table *t, Owned o)
     table_row(x->r, t, row);
 }
 
+/* What a rank has of a state of this weight that is shared out: the tensor is of the whole bucket. */
+static void add_part(const Asked *x, Table *t, const Program *p, const State *s, TensorId of, BufferClass cls, uint32_t stage)
+{
+    int64_t bytes = dtype_bytes(p->tensor[of.i].dtype), n = tensor_elements(&p->tensor[s->weight.i]);
+    int64_t from = s->shard.at > s->shard.first ? s->shard.at : s->shard.first, to = s->shard.at + n < s->shard.end ? s->shard.at + n : s->shard.end;
+    add_owned(x, t, (Owned){s->path, cls, stage, 1, to > from ? (to - from) * bytes : 0,
+              arena_printf(x->l->ir, "always: the part of rank %u, of %s that are shared out", p->rank, text_bytes(x->l->ir, n * bytes))});
+}
+
 static void add_state(const Asked *x, Table *t, const Program *p, const State *s, uint32_t stage)
 {
-    const TensorId of[] = {s->weight, s->sharded ? s->shard.master : s->master, s->gradient, s->sharded ? s->shard.moment[0] : s->moment[0],
-                           s->sharded ? s->shard.moment[1] : s->moment[1]};
+    const TensorId of[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1]};
+    const TensorId part[] = {NO_TENSOR, s->shard.master, NO_TENSOR, s->shard.moment[0], s->shard.moment[1]};
     static const BufferClass cls[] = {CLASS_weights, CLASS_master, CLASS_gradients, CLASS_moments, CLASS_moments};
     for (int k = 0; k < 5; k++)
-        if (has_tensor(of[k]))
+        if (s->sharded && has_tensor(part[k]))
+            add_part(x, t, p, s, part[k], cls[k], stage);
+        else if (has_tensor(of[k]))
             add_owned(x, t, (Owned){s->path, cls[k], stage, 1, tensor_bytes(&p->tensor[of[k].i]), "always"});
 }
 

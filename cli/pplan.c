@@ -114,7 +114,10 @@ static Status do_plan(Loaded *l, const Args *args)
     if (out && strcmp(out, "-") == 0)
         return OK;
     Report *r = report_new(l->ir);
+    PlanRequest request = load_request(l, USE_PLAN);
+    Weigher w = {l->ir, l->sources, &request};
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
+    show_fewer(r, &w, plan, &sim);
     show_search(r, &found);
     show_memory(r, program);
     return finish(r, args);
@@ -142,7 +145,10 @@ static Status do_estimate(Loaded *l, const Args *args)
     TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
     Simulation sim = simulated(l, plan, &programs);
     Report *r = report_new(l->ir);
+    PlanRequest request = load_request(l, USE_ESTIMATE);
+    Weigher w = {l->ir, l->sources, &request};
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
+    show_open(r, &w, plan, &sim);
     show_legality(r, l->graph, plan, &programs);
     show_ranks(r, l->cluster, plan, &programs);
     show_times(r, &sim, UINT32_MAX);

@@ -6,6 +6,7 @@
 #include "ir/layout.h"
 #include "planner/changes.h"
 #include "planner/explain.h"
+#include "planner/faster.h"
 #include "planner/search.h"
 
 /* Parameters, weights, precision, FLOPs of a step and a token. */
@@ -18,8 +19,14 @@ void show_ops(Report *, const Graph *, const Cluster *);
 void show_plan(Report *, const Graph *, const Cluster *, const Plan *, const Programs *, const Profile *, const Simulation *);
 /* The time of a step, as lines and facts of a table. */
 void show_step(const Report *, Table *, const Graph *, const Profile *, const Simulation *);
+/* Where the model is faster without some of the plan's devices, as a line and facts of the first table, that of the plan. */
+void show_fewer(const Report *, const Weigher *, const Plan *, const Simulation *);
+/* Likewise where what the rules leave open makes it faster. */
+void show_open(const Report *, const Weigher *, const Plan *, const Simulation *);
 /* What was searched, and how much faster any plan could be; the plans found when there are several. */
 void show_search(Report *, const Search *);
+/* "48 layouts with these rules: none is faster" */
+const char *searched_text(Arena *, const Search *);
 /* Where the time of each stage goes; UINT32_MAX: not of one alone. */
 void show_times(Report *, const Simulation *, uint32_t stage);
 const char *proc_text(ProcKind);

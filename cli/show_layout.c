@@ -311,6 +311,17 @@ static void read_steps(const Layout *l, ValueId v, Placement from, Placement to,
 typedef struct Converted { ValueId value; Placement to; } Converted;
 typedef struct Conversions { Report *r; const Layout *l; const Only *only; Table *t; Converted *done; uint32_t ndone; } Conversions;
 
+static void conversion_row(const Conversions *c, ValueId v, const char *from, const char *to, const char *by, const char *because, const char *reader)
+{
+    Cell row[] = {CELL_TEXT(value_of(c->l->g, v)->path), CELL_TEXT(from), CELL_TEXT(to), CELL_TEXT(by), CELL_TEXT(because), CELL_TEXT(reader)};
+    table_row(c->r, c->t, row);
+}
+
+static bool is_wanted(const Conversions *c, ValueId v)
+{
+    return !c->only || c->only->value[v.i];
+}
+
 /* A value is converted once to each placement, for all its readers. */
 static void add_conversion(Conversions *c, ValueId v, Placement to, const char *reader)
 {
@@ -320,13 +331,34 @@ static void add_conversion(Conversions *c, ValueId v, Placement to, const char *
     for (uint32_t i = 0; i < c->ndone; i++)
         if (c->done[i].value.i == v.i && placement_equal(&l->grid, c->done[i].to, to))
             return;
-    if (placement_equal(&l->grid, from, to) || (c->only && !c->only->value[v.i]))
+    if (placement_equal(&l->grid, from, to) || !is_wanted(c, v))
         return;
     PUSH(c->r->arena, c->done, c->ndone, ((Converted){v, to}));
     read_steps(l, v, from, to, &by, &why);
-    Cell row[] = {CELL_TEXT(value_of(l->g, v)->path), CELL_TEXT(placement_text(c->r->arena, l, v, from)),
-                  CELL_TEXT(placement_text(c->r->arena, l, v, to)), CELL_TEXT(joined(&by)), CELL_TEXT(joined(&why)), CELL_TEXT(reader)};
-    table_row(c->r, c->t, row);
+    conversion_row(c, v, placement_text(c->r->arena, l, v, from), placement_text(c->r->arena, l, v, to), joined(&by), joined(&why), reader);
+}
+
+/* A weight whose states are shared out (codegen/update.c): of its bucket's gradients each rank gets the sum of its part
+ * in the flat order, steps that part, and gives the weights there to the others. */
+static void convert_shared_out(Conversions *c, uint32_t weight)
+{
+    const Layout *l = c->l;
+    Arena *a = c->r->arena;
+    ValueId v = l->g->weight[weight].value, gradient = l->g->weight[weight].gradient;
+    GridSet shard = l->shard[weight], rest = (GridSet)(l->reduce[weight] & ~shard);
+    const char *axes = axes_text(a, &l->grid, shard), *whole = placement_text(a, l, v, l->value[v.i]);
+    const char *flat = arena_printf(a, "flat@%s of its bucket", axes), *why = arena_printf(a, "states are shared out over %s", axes);
+    Words by = {a, NULL, 0}, because = by;
+    add_word(&by, arena_printf(a, "reduce_scatter over %s", axes));
+    add_word(&by, rest ? arena_printf(a, "all_reduce over %s", axes_text(a, &l->grid, rest)) : "");
+    for (uint32_t d = 0; d < l->grid.n; d++)
+        if (l->reduce[weight] >> d & 1)
+            add_sums(l, gradient, d, NEWN(a, bool, l->g->nvalue), &because);
+    add_word(&because, why);
+    if (is_wanted(c, gradient))
+        conversion_row(c, gradient, placement_text(a, l, gradient, l->value[gradient.i]), flat, joined(&by), joined(&because), "optimizer");
+    if (is_wanted(c, v))
+        conversion_row(c, v, flat, whole, arena_printf(a, "all_gather over %s", axes), why, "the next step");
 }
 
 static void convert_gradients(Conversions *c)
@@ -334,7 +366,9 @@ static void convert_gradients(Conversions *c)
     const Graph *g = c->l->g;
     for (uint32_t i = 0; i < g->nweight; i++) {
         ValueId gradient = g->weight[i].gradient;
-        if (has_value(gradient))
+        if (has_value(gradient) && c->l->shard[i])
+            convert_shared_out(c, i);
+        else if (has_value(gradient))
             add_conversion(c, gradient, c->l->value[g->weight[i].value.i], "optimizer");
     }
 }

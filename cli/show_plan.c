@@ -107,6 +107,43 @@ void show_plan(Report *r, const Graph *g, const Cluster *cl, const Plan *plan, c
     show_step(r, t, g, profile, sim);
 }
 
+/* "825 us a step, 27.8 us (3.3 %) less" */
+static const char *less_text(Arena *a, const Faster *f, const Simulation *sim)
+{
+    int64_t less = sim->ns - f->ns;
+    return arena_printf(a, "%s a step, %s (%.1f %%) less", text_ns(a, f->ns), text_ns(a, less), 100 * (double)less / (double)sim->ns);
+}
+
+void show_fewer(const Report *r, const Weigher *w, const Plan *plan, const Simulation *sim)
+{
+    Table *t = r->table[0];
+    Arena *a = r->arena;
+    Faster f;
+    if (!faster_on_fewer(w, plan, sim, &f))
+        return;
+    uint32_t all = w->request->cluster->ndevices;
+    bool *in = NEWN(a, bool, all);
+    for (uint32_t i = 0; i < f.n; i++)
+        in[f.devices[i]] = true;
+    table_line(r, t, "fewer devices", arena_printf(a, "faster: %s %s alone %s %s%s", f.n > 1 ? "devices" : "device", numbers_text(a, in, all),
+               f.n > 1 ? "take" : "takes", less_text(a, &f, sim), f.gave_way ? ", without the rules for the mesh" : ""));
+    table_fact(r, t, "fewer_devices", CELL_NUMBER(f.n));
+    table_fact(r, t, "fewer_step_ns", CELL_NUMBER(f.ns));
+    table_fact(r, t, "fewer_layout", CELL_TEXT(f.layout));
+}
+
+void show_open(const Report *r, const Weigher *w, const Plan *plan, const Simulation *sim)
+{
+    Table *t = r->table[0];
+    Faster f;
+    if (!faster_with_more(w, plan, sim, &f))
+        return;
+    table_line(r, t, "left open", arena_printf(r->arena, "'pplan plan' would choose '%s': %s", f.change, less_text(r->arena, &f, sim)));
+    table_fact(r, t, "open_change", CELL_TEXT(f.change));
+    table_fact(r, t, "open_step_ns", CELL_NUMBER(f.ns));
+    table_fact(r, t, "open_layout", CELL_TEXT(f.layout));
+}
+
 /* ---- memory ---- */
 
 void show_memory(Report *r, const Program *p)

@@ -50,6 +50,17 @@ static void show_found(Report *r, const Search *s)
     }
 }
 
+static const char *layouts_text(Arena *a, const Search *s)
+{
+    return s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts);
+}
+
+const char *searched_text(Arena *a, const Search *s)
+{
+    const char *result = s->nbest == 0 ? "none of those looked at fits" : !s->proven ? "this is the fastest that was found" : s->no_context ? "none with cp = 1 is faster" : "none is faster";
+    return arena_printf(a, "%s layouts with these rules: %s", layouts_text(a, s), result);
+}
+
 void show_search(Report *r, const Search *s)
 {
     Arena *a = r->arena;
@@ -59,7 +70,7 @@ void show_search(Report *r, const Search *s)
     const char *excluded = s->excluded ? arena_printf(a, ", %llu of them without room for the model", (unsigned long long)s->excluded) : "";
     double best = (double)s->best[0].ns, gap = s->proven ? 0 : (best - s->bound) / best;
     table_line(r, t, "searched", arena_printf(a, "%s layouts in %llu configurations%s; %llu estimated, %llu lowered and simulated, of which %llu did not fit",
-               s->layouts < 1e6 ? text_count(a, (int64_t)s->layouts) : arena_printf(a, "%.1e", s->layouts), (unsigned long long)s->configs, excluded, (unsigned long long)s->estimated, (unsigned long long)s->judged,
+               layouts_text(a, s), (unsigned long long)s->configs, excluded, (unsigned long long)s->estimated, (unsigned long long)s->judged,
                (unsigned long long)s->unfit));
     table_line(r, t, "gap", s->proven ? s->no_context ? "0: no layout with cp = 1 is faster" : "0: no layout is faster" : arena_printf(a, "%.1f %%: no layout%s is faster than %s; looked at were %s", 100 * gap,
                s->no_context ? " with cp = 1" : "", text_ns(a, (int64_t)s->bound), s->cut));

@@ -32,6 +32,14 @@ static bool gives_stages(const Rules *r)
     return false;
 }
 
+static bool gives_size(const Rules *r, MeshAxis axis)
+{
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (r->rule[i].kind == RULE_MESH && r->rule[i].axis == axis)
+            return true;
+    return false;
+}
+
 /* The sizes that rules give, what they leave out being 1 and dp the rest; false: they leave a choice. */
 static bool given_mesh(const Plan *p, const Rules *r, int64_t mesh[MESH_AXES])
 {
@@ -66,30 +74,33 @@ static bool same_devices(const Plan *p, const Rules *given, const int64_t mesh[M
     return product == p->ndevices && !gives_setting(given, "devices");
 }
 
-/* Whether a rule of the plan stands beside the given ones. */
-static bool stays(const Plan *p, const Rules *given, const int64_t mesh[MESH_AXES], const Rule *r)
+/* Whether the given rules leave another one alone. */
+static bool stands(const Plan *p, const Rules *given, const int64_t mesh[MESH_AXES], const Rule *r)
 {
-    bool moved = gives(given, RULE_MESH);
     switch (r->kind) {
     case RULE_MESH:
-        return !moved;
+        return !gives(given, RULE_MESH);
     case RULE_SETTING:
-        if (strcmp(r->name, "devices") == 0 && !same_devices(p, given, mesh))
-            return false;
-        if (gives_setting(given, r->name) || (strcmp(r->name, "schedule") == 0 && mesh[AXIS_pp] == 1))
-            return false;
-        return !moved || strcmp(r->name, "microbatches") != 0;
+        return strcmp(r->name, "devices") == 0 ? same_devices(p, given, mesh) : !gives_setting(given, r->name);
     case RULE_SPLIT: case RULE_KEEP:
-        return !moved || !gives(given, RULE_SPLIT);
+        return !gives(given, RULE_MESH) || !gives(given, RULE_SPLIT);
     case RULE_PAD:
         return !gives(given, RULE_PAD);
     case RULE_STAGE_BEFORE: case RULE_STAGE_AFTER: case RULE_STAGE_EVERY:
-        return !gives_stages(given) && mesh[AXIS_pp] == p->mesh[AXIS_pp];
+        return !gives_stages(given);
     case RULE_SHARD:
         return !gives(given, RULE_SHARD);
     default:
         return !gives(given, RULE_RECOMPUTE) && !gives(given, RULE_SAVE);
     }
+}
+
+/* Whether a decision of the plan was for a mesh that changes. */
+static bool followed(const Plan *p, const Rules *given, const int64_t mesh[MESH_AXES], const Rule *r)
+{
+    if (r->kind == RULE_SETTING)
+        return strcmp(r->name, "microbatches") == 0 ? gives(given, RULE_MESH) : strcmp(r->name, "schedule") == 0 && mesh[AXIS_pp] == 1;
+    return rule_cuts(r) && mesh[AXIS_pp] != p->mesh[AXIS_pp];
 }
 
 static const Segment *longest_repeat(const Chain *c)
@@ -113,28 +124,21 @@ static void add_stages(Arena *a, const Graph *g, int64_t pp, Rules *to)
 /* Sizes that follow from those given. */
 static void add_sizes(Arena *a, const Rules *given, const int64_t mesh[MESH_AXES], Rules *to)
 {
-    for (int x = 0; x < MESH_AXES; x++) {
-        bool have = false;
-        for (uint32_t i = 0; i < given->nrule; i++)
-            have |= given->rule[i].kind == RULE_MESH && given->rule[i].axis == (MeshAxis)x;
-        if (!have)
+    for (int x = 0; x < MESH_AXES; x++)
+        if (!gives_size(given, (MeshAxis)x))
             PUSH(a, to->rule, to->nrule, pin_mesh(a, (MeshAxis)x, mesh[x]));
-    }
 }
 
 /* What a mesh needs that nobody said: stages, and positions over cp. */
-static const char *add_assumed(Arena *a, const Graph *g, const int64_t mesh[MESH_AXES], Rules *to)
+static void add_assumed(Arena *a, const Graph *g, const int64_t mesh[MESH_AXES], Rules *to)
 {
-    uint32_t first = to->nrule;
     if (mesh[AXIS_pp] > 1 && !gives_stages(to))
         add_stages(a, g, mesh[AXIS_pp], to);
     if (mesh[AXIS_cp] > 1 && !splits_by(to, AXIS_cp) && pins_positions(g))
         PUSH(a, to->rule, to->nrule, pin_split(a, pins_positions(g), AXIS_cp));
-    Rules added = {.rule = to->rule + first, .nrule = to->nrule - first};
-    return pins_text(a, &added);
 }
 
-Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *use, const char **assumed)
+Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *use)
 {
     Arena *a = w->arena;
     const Graph *g = w->request->graph;
@@ -145,15 +149,59 @@ Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *
     for (uint32_t i = 0; i < own->nrule; i++) {
         Rule kept = own->rule[i];
         kept.resolved = false;                       /* beside others it leaves open what they need */
-        if (stays(p, given, mesh, &kept))
+        if (stands(p, given, mesh, &kept) && !followed(p, given, mesh, &kept))
             PUSH(a, out->rule, out->nrule, kept);
     }
     for (uint32_t i = 0; i < given->nrule; i++)
         PUSH(a, out->rule, out->nrule, given->rule[i]);
     if (known && gives(given, RULE_MESH) && same_devices(p, given, mesh))
         add_sizes(a, given, mesh, out);
-    *assumed = known ? add_assumed(a, g, mesh, out) : "";
+    if (known)
+        add_assumed(a, g, mesh, out);
     *use = mesh[AXIS_tp] > 1 && !splits_by(out, AXIS_tp) ? USE_PLAN : USE_ESTIMATE;
+    return out;
+}
+
+/* ---- what is asked about ---- */
+
+/* What a search decides anew where a .plan wrote it out; devices are, where all are used. */
+static bool is_searched(const Weigher *w, const Plan *p, const Rule *r)
+{
+    if (r->kind == RULE_SETTING)
+        return strcmp(r->name, "microbatches") == 0 || strcmp(r->name, "schedule") == 0 ||
+               (strcmp(r->name, "devices") == 0 && p->ndevices == w->request->cluster->ndevices);
+    return r->kind == RULE_MESH || r->kind == RULE_SHARD || r->kind == RULE_RECOMPUTE || r->kind == RULE_SAVE || rule_cuts(r) ||
+           rule_splits_by(r, AXIS_tp) || rule_splits_by(r, AXIS_cp);
+}
+
+/* Whether a rule of the user's is part of a question about another mesh. */
+static bool is_asked_with(const Weigher *w, const Plan *p, const Rules *given, const int64_t mesh[MESH_AXES], const Rule *r)
+{
+    bool other_stages = gives_size(given, AXIS_pp) && mesh[AXIS_pp] != p->mesh[AXIS_pp];
+    if (!stands(p, given, mesh, r) || (other_stages && rule_cuts(r)))
+        return false;
+    return !r->resolved || !is_searched(w, p, r);
+}
+
+Rules *asked_about(const Weigher *w, const Plan *p, const Rules *given, PlanUse *use)
+{
+    const Rules *own = w->request->rules;
+    Rules *out = NEW(w->arena, Rules);
+    int64_t mesh[MESH_AXES];
+    if (!gives(given, RULE_MESH) && !gives_stages(given))
+        return changed_by(w, p, given, use);
+    if (!given_mesh(p, given, mesh))
+        memcpy(mesh, p->mesh, sizeof mesh);
+    out->at = given->at;
+    for (uint32_t i = 0; i < own->nrule; i++) {
+        Rule kept = own->rule[i];
+        kept.resolved = false;                       /* beside others it leaves open what they need */
+        if (is_asked_with(w, p, given, mesh, &own->rule[i]))
+            PUSH(w->arena, out->rule, out->nrule, kept);
+    }
+    for (uint32_t i = 0; i < given->nrule; i++)
+        PUSH(w->arena, out->rule, out->nrule, given->rule[i]);
+    *use = USE_PLAN;
     return out;
 }
 
@@ -169,8 +217,7 @@ static Changes no_changes(const Weigher *w, const Plan *p)
 static void add(Changes *x, Decision d, const char *text, const Rules *given)
 {
     Change c = {.decision = d, .text = text};
-    const char *assumed;
-    c.rules = changed_by(x->w, x->p, given, &c.use, &assumed);
+    c.rules = changed_by(x->w, x->p, given, &c.use);
     PUSH(x->arena, x->change, x->n, c);
 }
 

@@ -23,9 +23,16 @@ uint32_t neighbours(const Weigher *, const Plan *, Change **out);
 /* The plans that a search found beside this one, weighed; each says in which rules it differs (runners.c). */
 uint32_t runners_up(const Weigher *, const Plan *, const Search *, Change **out);
 
+/* The rules of one layout that another one has not, and those it leaves out: "microbatches = 4; without recompute h full"
+ * (runners.c). */
+const char *difference_of(Arena *, const Rules *plan, const Rules *other);
+
 /* A layout with other rules in place of the plan's own: those of the kinds that are given
- * are dropped, and what followed from a mesh that changes.  *assumed: what was added, "" for nothing. */
-Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use, const char **assumed);
+ * are dropped, and what followed from a mesh that changes; stages that nobody gives are as equal as can be. */
+Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use);
+/* The same as a question.  Of another mesh, or other stages, the best plan is meant: the rules are then the user's
+ * own, as far as the given ones leave them alone, and USE_PLAN searches what they leave open. */
+Rules   *asked_about(const Weigher *, const Plan *, const Rules *given, PlanUse *use);
 
 /* Changes with which a plan that does not fit does, the smallest first, at most `most`;
  * when none alone is enough, the fewest of them together that are.  *nearest: of those that do not fit, what needs

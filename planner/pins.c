@@ -252,6 +252,17 @@ const char *pins_text(Arena *a, const Rules *r)
     return t.s;
 }
 
+const char *pins_brief(Arena *a, const Rules *r)
+{
+    enum { NAMED = 4 };
+    Text t = text_new(a);
+    uint32_t splits = 0;
+    for (uint32_t i = 0; i < r->nrule; i++)
+        if (r->rule[i].kind != RULE_SPLIT || ++splits <= NAMED)
+            text_add(&t, "%s%s", t.n ? "; " : "", rule_text(a, &r->rule[i]));
+    return splits > NAMED ? arena_printf(a, "%s; %u more splits", t.s, splits - NAMED) : t.s;
+}
+
 const char *pins_positions(const Graph *g)
 {
     for (uint32_t v = 0; v < g->nvalue; v++)
@@ -260,12 +271,19 @@ const char *pins_positions(const Graph *g)
     return NULL;
 }
 
+bool rule_splits_by(const Rule *r, MeshAxis axis)
+{
+    for (int k = 0; r->kind == RULE_SPLIT && k < r->by.n; k++)
+        if (r->by.axis[k] == axis)
+            return true;
+    return false;
+}
+
 bool splits_by(const Rules *r, MeshAxis axis)
 {
     for (uint32_t i = 0; i < r->nrule; i++)
-        for (int k = 0; r->rule[i].kind == RULE_SPLIT && k < r->rule[i].by.n; k++)
-            if (r->rule[i].by.axis[k] == axis)
-                return true;
+        if (rule_splits_by(&r->rule[i], axis))
+            return true;
     return false;
 }
 

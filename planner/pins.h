@@ -43,9 +43,13 @@ const char *pins_decision(Arena *, const Graph *, const Plan *, Decision);
 /* "rule; rule": equal layouts have equal texts. */
 const char *pins_text(Arena *, const Rules *);
 
+/* The same for people: of many splits the first, and how many more there are. */
+const char *pins_brief(Arena *, const Rules *);
+
 /* The axis of positions in a sequence: the first of an input of whole numbers after the batch; NULL: none. */
 const char *pins_positions(const Graph *);
-/* Whether some `split` rule is by a mesh axis. */
+/* Whether a rule, or some rule, is a `split` by a mesh axis. */
+bool        rule_splits_by(const Rule *, MeshAxis);
 bool        splits_by(const Rules *, MeshAxis);
 
 /* One rule, written by nobody. */

@@ -7,8 +7,6 @@
 #include "codegen/simulate.h"
 #include "planner/choose.h"
 
-/* Plans are as fast where one takes at most a 200th, 0.5 %, longer: predictions are not that good. */
-enum { TIE = 200 };
 /* Soft rules that are weighed; so many of which all sets are tried. */
 enum { MOST_SOFT = 32, FEW = 4 };
 

@@ -317,11 +317,7 @@ static void settle(Arena *a, Diags *ds, const PlanRequest *q, const Rule *r, Dec
 
 static bool is_split_by(const Decisions *d, MeshAxis axis)
 {
-    for (uint32_t i = 0; i < d->nrule; i++)
-        for (int k = 0; d->rule[i].kind == RULE_SPLIT && k < d->rule[i].by.n; k++)
-            if (d->rule[i].by.axis[k] == axis)
-                return true;
-    return false;
+    return splits_by(&(Rules){.rule = d->rule, .nrule = d->nrule}, axis);
 }
 
 static void splits_nothing(Diags *ds, const Decisions *d, MeshAxis axis, const char *why, const char *help)

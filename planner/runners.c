@@ -32,7 +32,7 @@ static void differs_in(Difference *d, const char *word, const Rule *r)
         d->unnamed++;
 }
 
-static const char *difference(Arena *a, const Rules *plan, const Rules *other)
+const char *difference_of(Arena *a, const Rules *plan, const Rules *other)
 {
     Difference d = {.arena = a, .text = text_new(a)};
     for (uint32_t i = 0; i < other->nrule; i++)
@@ -51,7 +51,7 @@ uint32_t runners_up(const Weigher *w, const Plan *p, const Search *s, Change **o
     *out = NULL;
     for (uint32_t i = 0; i < s->nbest; i++) {
         Change c = {.rules = pins_of(w->arena, w->request->graph, s->best[i].plan), .use = USE_ESTIMATE};
-        c.text = difference(w->arena, own, c.rules);
+        c.text = difference_of(w->arena, own, c.rules);
         if (!*c.text)
             continue;
         c.weighed = weigh(w, c.rules, c.use);

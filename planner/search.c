@@ -74,6 +74,11 @@ static int by_bound(const void *x, const void *y)
     return a->bound != b->bound ? (a->bound > b->bound) - (a->bound < b->bound) : (a->order > b->order) - (a->order < b->order);
 }
 
+static double wanted_below(const Looking *k)
+{
+    return k->limits.below > 0 ? k->limits.below : DBL_MAX;
+}
+
 static void bound_configs(Looking *k)
 {
     k->config = NEWN(k->arena, Bounded, k->space.nconfig + 1);
@@ -81,7 +86,7 @@ static void bound_configs(Looking *k)
     k->out->excluded = 0;
     for (uint32_t i = 0; i < k->space.nconfig; i++) {
         double bound = staging_bound(&k->units, &k->space.config[i]);
-        if (bound < DBL_MAX)
+        if (bound < wanted_below(k))
             k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, i, false};
     }
     qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
@@ -94,6 +99,8 @@ static void bound_configs(Looking *k)
         b->bound = b->unfit ? b->bound : fits;
     }
     qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
+    while (k->limits.below > 0 && k->nconfig > 0 && (k->config[k->nconfig - 1].unfit || k->config[k->nconfig - 1].bound >= k->limits.below))
+        k->nconfig--;
 }
 
 /* n choose k. */
@@ -407,10 +414,10 @@ static void learn(Looking *k, Entry *e, const Verdict *v)
     e->done = ++e->tries > RETRIES && !try_lean(k, e);
 }
 
-/* More is done as long as nothing is found that fits. */
+/* More is done as long as nothing is found that fits, where anything would do. */
 static bool is_spent(const Looking *k)
 {
-    return k->effort >= (k->out->nbest > 0 ? 1 : PATIENCE) * k->limits.effort;
+    return k->effort >= (k->out->nbest > 0 || k->limits.below > 0 ? 1 : PATIENCE) * k->limits.effort;
 }
 
 /* Whether what is left is not worth a judgement. */

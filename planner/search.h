@@ -36,7 +36,11 @@ typedef struct SearchLimits {
     uint32_t top;                     /* plans wanted, 1 or more */
     uint64_t exhaustive;              /* spaces of no more candidates are searched to the end */
     uint64_t effort;                  /* in a space that is larger: what judging plans may cost, see search.c */
+    double   below;                   /* ns: what takes longer is not wanted, by its configuration's bound; 0: all is */
 } SearchLimits;
+
+/* Steps are as long as each other where one takes at most a 200th, 0.5 %, longer: predictions are not that good. */
+enum { TIE = 200 };
 
 extern const SearchLimits search_limits;             /* the usual ones */
 

@@ -247,15 +247,8 @@ static void runners_up_are_those_found(void **unused)
 /* NULL: they are no rules of the language for this model. */
 static Rules *rules_changed(Judge *j, const char *given, PlanUse *use)
 {
-    const char *text = arena_printf(j->c.l.input, "plan { %s }", given), *assumed;
-    Units units;
     Rules *rules;
-    IncludePath nowhere = {0};
-    j->c.ds = diags_new(j->c.l.sources);
-    assert_int_equal(parse_text(j->c.ds, "<rules>", text, strlen(text), nowhere, &units), OK);
-    if (elaborate_rules(j->c.ds, &units, j->c.l.graph, j->c.l.ir, &rules) != OK)
-        return NULL;
-    return changed_by(&j->w, j->c.plan, rules, use, &assumed);
+    return parse_rules(&j->c, given, &rules) == OK ? changed_by(&j->w, j->c.plan, rules, use) : NULL;
 }
 
 static const char *changed(Judge *j, const char *given, PlanUse *use)
@@ -291,6 +284,74 @@ static void given_rules_replace_the_plans(void **unused)
     close_case(&j.c);
 }
 
+/* ---- questions ---- */
+
+/* The rules that a question is answered by, and how. */
+static Rules *question(Judge *j, const char *given, PlanUse *use)
+{
+    Rules *rules;
+    assert_int_equal(parse_rules(&j->c, given, &rules), OK);
+    return asked_about(&j->w, j->c.plan, rules, use);
+}
+
+/* Search for the plan of the user's rules, which questions are then about. */
+static void search_as(Judge *j, const char *rules, bool resolved)
+{
+    Rules *given;
+    assert_int_equal(parse_rules(&j->c, rules, &given), OK);
+    for (uint32_t i = 0; i < given->nrule; i++)
+        given->rule[i].resolved = resolved;
+    assert_int_equal(plan_these(&j->c, given, USE_PLAN, search_limits), OK);
+    j->q.rules = given;
+}
+
+/* A question about a mesh leaves open what `pplan plan --with` leaves open of it, and is answered by the same plan. */
+static void a_mesh_is_asked_about_as_it_is_planned(void **unused)
+{
+    (void)unused;
+    static const char *const asked[] = {"mesh pp = 2", "mesh pp = 4", "mesh tp = 2", "mesh cp = 2", "mesh pp = 1..2, dp = 4", "mesh dp = auto", "stage before h[2]",
+                                        "mesh pp = 2; microbatches = 2", "mesh pp = 2, dp = 4; stage before h[3]"};
+    Judge j;
+    open_judge(&j);
+    search_as(&j, "bucket = 25 MB", false);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        PlanUse use;
+        Rules *rules = question(&j, asked[i], &use);
+        Weighed w = weigh(&j.w, rules, use);
+        assert_int_equal(use, USE_PLAN);
+        Plan *kept = j.c.plan;
+        assert_int_equal(search_rules(&j.c, search_limits, arena_printf(j.c.a, "bucket = 25 MB; %s", asked[i])), OK);
+        assert_int_equal(w.figures.ns, j.c.found.best[0].ns);
+        assert_string_equal(w.layout, pins_text(j.c.a, pins_of(j.c.a, j.c.l.graph, j.c.plan)));
+        j.c.plan = kept;
+    }
+    close_case(&j.c);
+}
+
+/* What the user said stands beside a question, what the planner chose or a .plan wrote out does not. */
+static void a_question_keeps_what_was_given(void **unused)
+{
+    (void)unused;
+    static const char rules[] = "mesh pp = 2, dp = 4; stage before h[1]; microbatches = 4; schedule = \"gpipe\"; recompute h[0]; bucket = 10 kB; devices = [7, 6, 5, 4, 3, 2, 1, 0]";
+    PlanUse use;
+    Judge j;
+    open_judge(&j);
+    search_as(&j, rules, false);
+    assert_string_equal(pins_text(j.c.a, question(&j, "mesh pp = 4", &use)), "microbatches = 4; schedule = \"gpipe\"; recompute h[0] full; bucket = 10 kB; devices = [7, 6, 5, 4, 3, 2, 1, 0]; mesh pp = 4");
+    assert_string_equal(pins_text(j.c.a, question(&j, "mesh tp = 2; microbatches = 2", &use)),
+                        "stage before h[1]; schedule = \"gpipe\"; recompute h[0] full; bucket = 10 kB; devices = [7, 6, 5, 4, 3, 2, 1, 0]; mesh tp = 2; microbatches = 2");
+    const char *s = pins_text(j.c.a, question(&j, "microbatches = 2", &use));
+    assert_int_equal(use, USE_ESTIMATE);                 /* the plan with one thing changed */
+    assert_non_null(strstr(s, "mesh pp = 2; mesh dp = 4"));
+    search_as(&j, rules, true);
+    assert_string_equal(pins_text(j.c.a, question(&j, "mesh tp = 2", &use)), "bucket = 10 kB; mesh tp = 2");
+    assert_string_equal(pins_text(j.c.a, question(&j, "stage before h[2]", &use)), "bucket = 10 kB; stage before h[2]");
+    assert_int_equal(use, USE_PLAN);
+    for (uint32_t i = 0; i < question(&j, "mesh tp = 2", &use)->nrule; i++)
+        assert_false(question(&j, "mesh tp = 2", &use)->rule[i].resolved);
+    close_case(&j.c);
+}
+
 /* What rules may not say, an explanation does not weigh: four heads on eight ranks. */
 static void changed_layouts_are_legal(void **unused)
 {
@@ -309,8 +370,8 @@ static void changed_layouts_are_legal(void **unused)
     close_case(&j.c);
 }
 
-/* Whatever is asked about any plan, is weighed or refused with a reason. */
-static void every_rule_may_be_asked_about(void **unused)
+/* Whatever stands in place of rules of any plan, is weighed or refused with a reason. */
+static void every_rule_may_be_changed(void **unused)
 {
     (void)unused;
     static const char *const asked[] = {
@@ -399,8 +460,10 @@ int main(void)
         cmocka_unit_test(the_peak_is_the_live_peak),
         cmocka_unit_test(neighbours_are_other_layouts), cmocka_unit_test(runners_up_are_those_found),
         cmocka_unit_test(given_rules_replace_the_plans),
+        cmocka_unit_test(a_mesh_is_asked_about_as_it_is_planned),
+        cmocka_unit_test(a_question_keeps_what_was_given),
         cmocka_unit_test(changed_layouts_are_legal),
-        cmocka_unit_test(every_rule_may_be_asked_about),
+        cmocka_unit_test(every_rule_may_be_changed),
         cmocka_unit_test(remedies_make_it_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
