@@ -500,7 +500,8 @@ static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfil
         s = match_file(a, r, folder, i);
     if (s == OK && nfile == FILE_STATE) {
         name_changes("optimizer's", json_object_get(root, "optimizer"), optimizer_json(&r->optimizer));
-        name_changes("data's", json_object_get(root, "data"), data_json(a, data));
+        if (data)
+            name_changes("data's", json_object_get(root, "data"), data_json(a, data));
     }
     json_decref(root);
     return s;

@@ -1,6 +1,7 @@
 /* Prepare: options, data and files of a run, before anything is mapped or written. */
 #include <assert.h>
 #include <stdarg.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -56,6 +57,11 @@ static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *o
     return ERR_REJECT;
 }
 
+int64_t run_length(const Run *r)
+{
+    return r->o->steps > 0 ? r->o->steps : r->optimizer.steps;
+}
+
 /* ---- data and files ---- */
 
 /* A resumed run goes on with its own seed. */
@@ -82,10 +88,36 @@ static Status find_resume(Run *r)
     return OK;
 }
 
+static bool dumps_samples(const RunOptions *o)
+{
+    uint32_t i = 0;
+    while (i < o->ndump && strcmp(o->dump[i].kind, "samples") != 0)
+        i++;
+    return i < o->ndump;
+}
+
+/* A resumed run whose steps are done reads no sample but the held-out ones. */
+static bool reads_samples(const Run *r)
+{
+    int64_t steps = run_length(r);
+    return !r->folder || !run_trains(r->program) || steps == 0 || r->from.step < steps || dumps_samples(r->o);
+}
+
+static Status open_train(Run *r)
+{
+    const RunOptions *o = r->o;
+    if (o->ndata > 0)
+        return data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train);
+    if (!reads_samples(r))
+        return OK;
+    fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
+    return ERR_USAGE;
+}
+
 static Status open_data(Run *r)
 {
     const RunOptions *o = r->o;
-    TRY(data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train));
+    TRY(open_train(r));
     if (o->neval == 0)
         return OK;
     TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));

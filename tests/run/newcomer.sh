@@ -12,6 +12,12 @@ run --steps 2 --save c --eval held.txt --log train.log 2>said || cat said
 run --steps 2 --resume c --eval held.txt --log eval.log 2>said || cat said
 check "nothing to train: the held-out loss is still told" 'grep -q "nothing to train: 2 steps are done" said &&
     [ -n "$(field eval_loss eval.log)" ] && [ "$(field eval_loss eval.log)" = "$(field eval_loss train.log)" ]'
+check "no data are needed for it" '"$RELEASE/prun" p.plan --steps 2 --resume c --eval held.txt --log alone.log 2>said && ! grep -q "note: the data" said && cmp eval.log alone.log'
+check "nor by many ranks" '"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=1 -o four.plan >/dev/null &&
+    "$RELEASE/prun" four.plan --steps 2 --resume c --eval held.txt --log many.log 2>said && cp eval.log one.log && near eval_loss 1e-6 1'
+check "they are where a step is left" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --steps 3 --resume c --eval held.txt'
+check "and where nobody said how many there are" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --resume c --eval held.txt'
+check "and where samples are asked for" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --steps 2 --resume c --eval held.txt --dump samples@2=x'
 
 # A loss that is no number.
 check "no checkpoint is promised that is not there" 'refused 1 "the step is not saved, and no checkpoint was saved yet" small --set lr=1e8 --steps 9 --save n && [ ! -e n ] && grep -q "^help: a smaller rate (.--set lr=1e+07.)" said'
