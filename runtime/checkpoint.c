@@ -360,9 +360,10 @@ static bool same_extents(const STensor *x, const STensor *y)
     return same;
 }
 
+/* To run forward, or backward without an optimizer, the weights do. */
 static bool trains(const Rank *r)
 {
-    return has_tensor(r->program->loss) || has_tensor(r->program->norm);
+    return r->program->optimizer.kind != OPTIMIZER_NONE;
 }
 
 /* Whether a tensor of a file can be what the rank has.  Training goes on with the very
@@ -509,7 +510,7 @@ static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfil
 
 Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
 {
-    int nfile = trains(r) ? FILE_STATE : FILE_MOMENTS;   /* to run forward, weights do */
+    int nfile = trains(r) ? FILE_STATE : FILE_MOMENTS;
     Status s = OK;
     TRY(rank_outcome(r, rank_reports(r) ? check_folder(a, r, folder, nfile, data) : OK));
     for (int i = 0; s == OK && i < nfile; i++)

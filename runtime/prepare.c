@@ -26,6 +26,21 @@ static Status no_effect(const char *option, const char *why)
     return ERR_USAGE;
 }
 
+/* Steps without an optimizer change nothing: they are worth what is told of them. */
+static Status check_without_optimizer(const RunOptions *o)
+{
+    static const char why[] = "the model has no optimizer, so prun trains nothing";
+    if (o->save)
+        return no_effect("--save", why);
+    if (o->nset)
+        return no_effect("--set", why);
+    if (o->neval || o->ndump || o->log)
+        return OK;
+    no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
+    fprintf(stderr, "help: '--eval SPEC' tells the held-out loss of the weights, '--dump grads@1=FILE' has the gradients of a batch\n");
+    return ERR_USAGE;
+}
+
 static Status check_options(const Program *p, const RunOptions *o)
 {
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
@@ -33,11 +48,9 @@ static Status check_options(const Program *p, const RunOptions *o)
         fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
         return ERR_REJECT;
     }
-    if (run_trains(p) && p->optimizer.kind == OPTIMIZER_NONE)
-        return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (run_trains(p))
-        return OK;
+        return run_updates(p) ? OK : check_without_optimizer(o);
     if (o->neval)
         return no_effect("--eval", why);
     if (o->save)
@@ -75,7 +88,7 @@ static Status find_resume(Run *r)
     TRY(checkpoint_find(r->arena, o->resume, at, &r->folder));
     if (r->speaks && r->folder != o->resume)
         checkpoint_ignored(r->arena, o->resume, at->step);
-    if (!run_trains(r->program)) {             /* the weights alone are wanted */
+    if (!run_updates(r->program)) {            /* the weights alone are wanted */
         at->step = at->samples = 0;
         return OK;
     }
@@ -88,19 +101,22 @@ static Status find_resume(Run *r)
     return OK;
 }
 
-static bool dumps_samples(const RunOptions *o)
+/* Whether a dump is of what a batch makes, or of its samples. */
+static bool dumps_a_batch(const Run *r)
 {
     uint32_t i = 0;
-    while (i < o->ndump && strcmp(o->dump[i].kind, "samples") != 0)
+    while (i < r->o->ndump && r->o->dump[i].step <= r->from.step && strcmp(r->o->dump[i].kind, "samples") != 0)
         i++;
-    return i < o->ndump;
+    return i < r->o->ndump;
 }
 
-/* A resumed run whose steps are done reads no sample but the held-out ones. */
+/* A resumed run whose steps are done reads no sample but the held-out ones, nor does one
+ * without an optimizer that is asked for nothing else. */
 static bool reads_samples(const Run *r)
 {
     int64_t steps = run_length(r);
-    return !r->folder || !run_trains(r->program) || steps == 0 || r->from.step < steps || dumps_samples(r->o);
+    bool ended = run_updates(r->program) ? r->folder && steps > 0 && steps <= r->from.step : r->o->neval > 0 && steps == 0;
+    return !run_trains(r->program) || !ended || dumps_a_batch(r);
 }
 
 static Status open_train(Run *r)

@@ -43,6 +43,12 @@ static inline bool run_trains(const Program *p)
     return has_tensor(p->loss) || has_tensor(p->norm);
 }
 
+/* Whether these change the weights: without an optimizer they compute the loss and gradients. */
+static inline bool run_updates(const Program *p)
+{
+    return p->optimizer.kind != OPTIMIZER_NONE;
+}
+
 /* ---- prepare.c: all that can be known before memory is mapped ---- */
 
 /* Options against the program, data, the checkpoint to resume, the number of steps.

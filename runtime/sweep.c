@@ -211,12 +211,14 @@ Status run_decide_steps(Run *r)
         fprintf(stderr, "error: the data have %lld samples, but a step takes a batch of %lld\n", (long long)n, (long long)batch);
         return ERR_REJECT;
     }
-    if (n < 0 && r->o->steps == 0 && (!trains || r->optimizer.steps == 0)) {
+    if (n < 0 && r->train && r->o->steps == 0 && (!trains || r->optimizer.steps == 0)) {
         fprintf(stderr, "error: random data have no end: give --steps\n");
         return ERR_USAGE;
     }
     if (!trains)
         return decide_batches(r);
+    if (!r->train && !run_updates(r->program))       /* held-out samples alone */
+        return OK;
     r->steps = run_length(r);
     if (r->steps == 0) {
         r->steps = n / batch;
