@@ -44,7 +44,7 @@ median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) 
 
 # "predicted 27.6 ms" of the line that a run ends with, in milliseconds.
 predicted() {
-    sed -nE 's/^time: a step, [^;]*predicted ([0-9.e+]+) (s|ms|us)\).*/\1 \2/p' "$1" | awk '{ print $1 * ($2 == "s" ? 1000 : $2 == "us" ? 0.001 : 1) }'
+    sed -nE 's/^time: a step[ ,][^;]*predicted ([0-9.e+]+) (s|ms|us)\).*/\1 \2/p' "$1" | awk '{ print $1 * ($2 == "s" ? 1000 : $2 == "us" ? 0.001 : 1) }'
 }
 
 # A line a plan: number, predicted, measured.

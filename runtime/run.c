@@ -209,9 +209,21 @@ static void say_what_was_done(Run *r)
     snprintf(text, sizeof text, "%s: step %lld of %lld, loss %.4f, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
              (long long)r->rank.step.step, (long long)r->steps, r->loss, rate < 10 ? 2 : 0, rate, unit_of(r->program));
     log_note(&r->log, text);
-    const char *times = r->tally ? tally_text(r->arena, r->tally, r->log.terminal) : NULL;
+}
+
+/* Where the time went, in the words of one rank: a stage that waits says little of it, so it
+ * is the one that computes most. */
+static Status tell_times(const Run *r)
+{
+    const Program *p = r->program;
+    if (!r->tally || r->trained == 0)
+        return OK;
+    int64_t busy = (int64_t)(1e9 * tally_busy(r->tally)), mine = r->tally->parts->tells ? (busy + 1) * p->nranks - p->rank : 0, most = mine;
+    TRY(rank_agree(&r->rank, &most, 1, REDUCE_MAX));
+    const char *times = mine == most ? tally_text(r->arena, r->tally, isatty(STDERR_FILENO)) : NULL;
     if (times)
-        log_note(&r->log, times);
+        fprintf(stderr, "%s\n", times);
+    return OK;
 }
 
 static Status train(Run *r)
@@ -237,7 +249,7 @@ static Status train(Run *r)
     if (stop)
         log_note(&r->log, arena_printf(r->arena, "stopped as asked; %s%s", r->o->save ? "saved" : "nothing saved, as there is no --save",
                                        run_left_undone(r, r->rank.step.step)));
-    return OK;
+    return tell_times(r);
 }
 
 /* ---- start ---- */

@@ -18,7 +18,7 @@ case $2 in
 */turn.jsonl)
     read -r n predicted measured bytes <<<"$(awk -v plan="$plan" 'plan ~ "plan" $1 ".plan"' times.planted)"
     for i in {1..45}; do echo '{"step": '"$i"', "seconds": '"$measured"'e-3, "mfu": 1}'; done >"$2"
-    { echo "time: a step, median of 43, 9 ms (predicted $predicted ms); matmul 1 ms (predicted 7 s)"
+    { echo "time: a step of rank 2 (stage 1, the busiest), median of 43, 9 ms (predicted $predicted ms); matmul 1 ms (predicted 7 s)"
       echo "memory: 4 ranks: maps $((4 * bytes + $(cat more.planted))) bytes (all)"; } >&2
     ;;
 */probe.jsonl) for i in {1..20}; do echo '{"step": '"$i"', "seconds": '"$(cat seconds.planted)"', "mfu": 1}'; done >"$2" ;;
