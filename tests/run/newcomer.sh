@@ -30,6 +30,9 @@ check "nor is it when it is alone" 'refused 2 "; did you mean '\''image'\''?" "$
 check "a file with = in its name is a file" 'cp t.txt a=b && "$RELEASE/prun" p.plan --data a=b --steps 1 2>said'
 check "a text given for an input" 'refused 1 "help: a text or a file of tokens stands without the name of an input: --data t.txt" "$RELEASE/prun" p.plan --data ids=t.txt'
 "$RELEASE/prun" small.plan --data random --steps 1 --dump image@1=image.st --dump samples@1=number.st 2>said || cat said
+check "a file of tensors without the names of inputs" 'refused 1 "image.st'\'' is a safetensors file: give each input its tensor of it, as INPUT=" "$RELEASE/prun" p.plan --data image.st'
+check "its bytes are taken for whoever means them" '"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop1 -D seq=4 -D batch=2 -o short.plan >/dev/null && "$RELEASE/prun" short.plan --data image.st:bytes --steps 1 2>said'
+check "a text in braces is a text" '{ printf "12345678{"; cat t.txt; } >braces && "$RELEASE/prun" p.plan --data braces --steps 1 2>said'
 check "a tensor of another name" 'refused 1 "its tensor is named '\''image'\'', but the input is '\''label'\''" "$RELEASE/prun" small.plan --data image=image.st --data label=image.st'
 "$RELEASE/prun" small.plan --data random --steps 1 --dump weights@1=weights.st 2>said || cat said
 check "tensors of other names are listed" 'refused 1 "tensors is named '\''image'\'': fc1." "$RELEASE/prun" small.plan --data image=weights.st --data label=image.st'
