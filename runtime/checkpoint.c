@@ -160,7 +160,8 @@ Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const
         steps_prune(a, dir, at->step, keep);
     } else {
         steps_remove(a, temporary);
-        fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; earlier ones in '%s' stand\n", at->step, dir);
+        fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; %s '%s'%s\n", at->step,
+                checkpoint_any(a, dir) ? "earlier ones in" : "there is none yet in", dir, checkpoint_any(a, dir) ? " stand" : "");
     }
     return s;
 }
