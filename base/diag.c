@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 Sources *sources_new(Arena *a)
 {
     Sources *s = NEW(a, Sources);
@@ -185,42 +187,81 @@ static void underline(char *mark, const Place *p, Span at, char c)
             mark[i - line] = c;
 }
 
-/* What a terminal would obey instead of show becomes a '?'. */
-static void print_line(FILE *f, const Place *p)
+/* How many bytes at s are shown as they are, as one character; 0: what a terminal would obey instead, or no
+ * text, and is shown as its number. */
+static int shown_bytes(const char *s, size_t left)
 {
-    for (int i = 0; i < p->length; i++) {
-        unsigned char c = (unsigned char)p->line[i];
-        fputc((c < 0x20 && c != '\t') || c == 0x7F ? '?' : c, f);
-    }
-    fputc('\n', f);
+    unsigned char c = (unsigned char)*s, next = left > 1 ? (unsigned char)s[1] : 0;
+    bool control = (c < 0x20 && c != '\t') || c == 0x7F || (c == 0xC2 && next < 0xA0);
+    return control ? 0 : utf8_length(s, left);
 }
 
-/* UTF-8 continuation bytes take no column of their own. */
-static void print_mark(FILE *f, const Place *p, const char *mark)
+/* One character of a line, and the mark below it. */
+typedef struct Cell { int bytes, columns; bool shown; char mark; } Cell;
+
+static Cell cell_at(const Place *p, const char *mark, int at)
 {
-    int end = p->length + 1;
-    while (end > 0 && mark[end - 1] == ' ')
-        end--;
-    for (int i = 0; i < end; i++) {
-        unsigned char c = i < p->length ? (unsigned char)p->line[i] : ' ';
-        if ((c & 0xC0) != 0x80 || mark[i] == '^')
-            fputc(c == '\t' && mark[i] == ' ' ? '\t' : mark[i], f);
+    int n = shown_bytes(p->line + at, (size_t)(p->length - at)), bytes = n > 0 ? n : 1;
+    bool caret = memchr(mark + at, '^', (size_t)bytes) != NULL;
+    return (Cell){.bytes = bytes, .columns = n > 0 ? 1 : 4, .shown = n > 0, .mark = caret ? '^' : mark[at]};
+}
+
+/* The bytes of a line that are shown: all, or those around the caret. */
+typedef struct Window { int first, end; } Window;
+
+static Window window_of(const Place *p, const char *mark)
+{
+    enum { WIDTH = 160, BEFORE = 60 };               /* columns */
+    int caret = 0, all = 0, columns = 0;
+    for (int i = 0, n; i < p->length; i += n) {
+        Cell c = cell_at(p, mark, i);
+        n = c.bytes;
+        caret += i < p->column ? c.columns : 0;
+        all += c.columns;
     }
-    fputc('\n', f);
+    int from = all <= WIDTH || caret <= BEFORE ? 0 : caret - BEFORE;
+    Window w = {0, 0};
+    for (int i = 0, n; i < p->length && columns < from + WIDTH; i += n, w.end = i) {
+        Cell c = cell_at(p, mark, i);
+        n = c.bytes;
+        columns += c.columns;
+        w.first = columns <= from ? i + n : w.first;
+    }
+    return w;
+}
+
+/* Tabs stand below tabs, so that the caret is where it should be. */
+static void add_cell(Text *line, Text *marks, const Place *p, int at, const Cell *c)
+{
+    if (c->shown) {
+        text_puts(line, p->line + at, (size_t)c->bytes);
+        text_puts(marks, p->line[at] == '\t' && c->mark == ' ' ? "\t" : &c->mark, 1);
+        return;
+    }
+    text_add(line, "\\x%02X", (unsigned char)p->line[at]);
+    text_add(marks, "%c%s", c->mark, c->mark == ' ' ? "   " : "~~~");
 }
 
 static void print_excerpt(const Sources *ss, const Diag *d, const Place *p, FILE *f)
 {
     char *mark = arena_alloc(ss->arena, (size_t)p->length + 2);
+    Text line = text_new(ss->arena), marks = text_new(ss->arena);
     memset(mark, ' ', (size_t)p->length + 1);
     for (int i = 0; i < DIAG_RANGES; i++)
         underline(mark, p, d->range[i], '~');
     underline(mark, p, d->at, '~');
     mark[p->column] = '^';
-    fprintf(f, "%5d | ", p->number);
-    print_line(f, p);
-    fputs("      | ", f);
-    print_mark(f, p, mark);
+    Window w = window_of(p, mark);
+    for (int i = w.first, n; i < w.end; i += n) {
+        Cell c = cell_at(p, mark, i);
+        n = c.bytes;
+        add_cell(&line, &marks, p, i, &c);
+    }
+    text_puts(&marks, &mark[p->length], w.end == p->length);
+    while (marks.n > 0 && marks.s[marks.n - 1] == ' ')
+        marks.s[--marks.n] = 0;
+    fprintf(f, "%5d | %s%s%s\n", p->number, w.first > 0 ? ".. " : "", line.s, w.end < p->length ? " .." : "");
+    fprintf(f, "      | %s%s\n", w.first > 0 ? "   " : "", marks.s);
 }
 
 static const char *severity_text(Severity s)

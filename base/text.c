@@ -46,6 +46,25 @@ void text_add(Text *t, const char *fmt, ...)
     t->n += (size_t)n;
 }
 
+int utf8_length(const char *text, size_t left)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (n < 2)
+        return n;
+    if ((size_t)n > left)
+        return 0;
+    uint32_t code = s[0] & (0x7Fu >> n);
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3F);
+    }
+    bool surrogate = code >= 0xD800 && code < 0xE000;
+    return code < least[n] || surrogate || code > 0x10FFFF ? 0 : n;
+}
+
 const char *text_count(Arena *a, int64_t n)
 {
     char digits[32];

@@ -18,6 +18,9 @@ Text text_new(Arena *);
 void text_add(Text *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_puts(Text *, const char *s, size_t n);
 
+/* The length of the UTF-8 character that starts at s, of which `left` bytes are there; 0 when none does. */
+int utf8_length(const char *s, size_t left);
+
 /* "124,439,808" */
 const char *text_count(Arena *, int64_t n);
 /* "1.51 GB": decimal units, three significant digits, as network and disk sizes are quoted. */

@@ -3,7 +3,7 @@
 # shown, and the plan trained on real English; then the held-out loss is compared
 # with what the text's own statistics allow, and the first steps with those of four
 # ranks under another layout; then times and memory of four virtual devices are predicted
-# and measured (predict.sh).  Fails unless it learned, the losses agree, and the predictions hold.
+# and measured (predict.sh).  Fails unless it learned, the losses agree, and the predictions hold, where any can be made.
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release

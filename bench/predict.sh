@@ -3,7 +3,8 @@
 # machine against what they do: it is measured, three plans are made with the figures, and
 # each is run.  Fails unless each predicted step time is within 20 % of the measured median,
 # the order of plans that differ by more than 10 % is as predicted, and their maps have the
-# bytes that were planned.  OPTIONs are for pplan.
+# bytes that were planned.  OPTIONs are for pplan.  Where others use the machine so much that
+# it cannot be measured, nothing is predicted: that is said, and is no failure.
 #
 # Plans take turns, so that a busy moment falls on all of them.  Times that fail are taken
 # once again: others may have used the machine.
@@ -44,7 +45,7 @@ median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) 
 
 # "predicted 27.6 ms" of the line that a run ends with, in milliseconds.
 predicted() {
-    sed -nE 's/^time: a step, [^;]*predicted ([0-9.e+]+) (s|ms|us)\).*/\1 \2/p' "$1" | awk '{ print $1 * ($2 == "s" ? 1000 : $2 == "us" ? 0.001 : 1) }'
+    sed -nE 's/^time: a step[ ,][^;]*predicted ([0-9.e+]+) (s|ms|us)\).*/\1 \2/p' "$1" | awk '{ print $1 * ($2 == "s" ? 1000 : $2 == "us" ? 0.001 : 1) }'
 }
 
 # A line a plan: number, predicted, measured.
@@ -73,8 +74,21 @@ check_memory() {
     [ "$mapped" = $planned ] || fail "the memory of plan $1 is not what was planned"
 }
 
+# The machine's figures; without them there is no prediction to judge.
+calibrate() {
+    local status=0
+    echo; echo "this machine is measured, which takes most of a minute"
+    step $bin/prun calibrate -o "$dir/this.pcluster" 2>"$dir/calibrate.said" || status=$?
+    [ $status -ne 0 ] || return 0
+    if [ $status -eq 3 ] && grep -q "too busy to be measured" "$dir/calibrate.said"; then
+        printf '%s\ndemo: the predictions are left out: other programs use this machine. All that came before stands\n' "$(cat "$dir/calibrate.said")"
+        exit 0
+    fi
+    fail "$(cat "$dir/calibrate.said")"
+}
+
 mkdir -p "$dir"
-step $bin/prun calibrate -o "$dir/this.pcluster"
+calibrate
 make_plans "$@"
 measure
 judge || { echo "once more, as others may have used the machine:"; measure; judge; } ||

@@ -55,21 +55,18 @@ static void predict(TallyParts *t, const StageTimes *s, int64_t step)
     t->step_ns = step;
 }
 
-/* The first rank that has the loss speaks for all; what the others would say is not asked for. */
-static bool may_speak(const Plan *plan, const Program *p)
-{
-    uint32_t each = plan->ndevices / (uint32_t)plan->mesh[AXIS_pp];
-    return has_tensor(p->loss) && p->rank % each == 0;
-}
-
 const TallyParts *parts_of(Loaded *l, const Plan *plan, const Programs *programs, const Program *p)
 {
     TallyParts *t = NEW(l->ir, TallyParts);
+    uint32_t nstage = (uint32_t)plan->mesh[AXIS_pp], each = plan->ndevices / nstage, stage = p->rank / each;
     name_parts(l->ir, t);
     t->of_instr = parts_of_instrs(l->ir, plan, p);
-    if (!l->profile || !may_speak(plan, p))
+    t->tells = p->rank % each == 0;                  /* what the others would say is not asked for */
+    if (nstage > 1)
+        t->who = arena_printf(l->ir, "rank %u (stage %u, the busiest)", p->rank, stage);
+    if (!l->profile || !t->tells)
         return t;
     Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
-    predict(t, &sim.stage[p->rank / (plan->ndevices / (uint32_t)plan->mesh[AXIS_pp])], sim.ns);
+    predict(t, &sim.stage[stage], sim.ns);
     return t;
 }

@@ -105,10 +105,6 @@ static Status execute(Loaded *l, const Args *args, const Member *member, const R
     TRY(load_plan(l, USE_RUN, &plan, &programs));
     TRY(check_device(l, args, plan));
     TRY(check_ranks(args, plan->ndevices));
-    if (o->ndata == 0) {
-        fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
-        return ERR_USAGE;
-    }
     if (member)
         return be_rank(l, args, plan, &programs, member, o);
     return plan->ndevices > 1 ? start_ranks(l, args, plan, &programs, o) : run(l->ir, programs.rank[0], parts_of(l, plan, &programs, programs.rank[0]), o);

@@ -102,6 +102,13 @@ static void record(Elab *e, const Define *d, Term *t)
     PUSH(e->g->arena, e->g->override, e->g->noverride, o);
 }
 
+/* As in make, the command line counts more than the file; but nobody should have to guess it. */
+static void note_replaced(Elab *e, const Define *set, const Define *by)
+{
+    if (!on_command_line(e, set) && on_command_line(e, by) && strcmp(set->value, by->value) != 0)
+        diag_tell(e->ds, set->at, "'%s = %s' does not count: '%s=%s' on the command line does", form(e, set), set->value, form(e, by), by->value);
+}
+
 bool define_take(Elab *e, Scope *s, const Node *bind, bool dim, Term *out)
 {
     Define *d = NULL;                                /* the last of a name counts */
@@ -109,6 +116,8 @@ bool define_take(Elab *e, Scope *s, const Node *bind, bool dim, Term *out)
     for (uint32_t i = 0; i < e->ndefine; i++) {
         if (strcmp(e->define[i].name, bind->kid[0]->text) != 0)
             continue;
+        if (d)
+            note_replaced(e, d, &e->define[i]);
         d = &e->define[i];
         taken |= d->used;
         d->used = true;

@@ -23,34 +23,24 @@ typedef struct Loader {
 
 /* ---- text ---- */
 
-/* The length of the UTF-8 character that starts at s, or 0 when none does. */
-static int utf8_length(const unsigned char *s, size_t left)
+static void not_text(Diags *ds, const Source *source, uint32_t byte, const char *what)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-    if (n < 2)
-        return n;
-    if ((size_t)n > left)
-        return 0;
-    uint32_t code = s[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3F);
-    }
-    bool surrogate = code >= 0xD800 && code < 0xE000;
-    return code < least[n] || surrogate || code > 0x10FFFF ? 0 : n;
+    uint32_t at = source->start + byte;
+    diag_error(ds, (Span){at, at + 1}, "byte 0x%02x %s: a file of this language is text in UTF-8", (unsigned char)source->text[byte], what);
 }
 
 /* A file with a zero byte or a byte that is not UTF-8 is not text at all. */
 static bool is_text(Diags *ds, const Source *source)
 {
-    const unsigned char *s = (const unsigned char *)source->text;
+    const char *s = source->text, *zero = memchr(s, 0, source->bytes);
+    if (zero) {
+        not_text(ds, source, (uint32_t)(zero - s), "is in no text, so this is another kind of file");
+        return false;
+    }
     for (uint32_t i = 0; i < source->bytes;) {
-        int n = s[i] ? utf8_length(s + i, source->bytes - i) : 0;
+        int n = utf8_length(s + i, source->bytes - i);
         if (n == 0) {
-            uint32_t at = source->start + i;
-            diag_error(ds, (Span){at, at + 1}, "byte 0x%02x is not text: a file of this language is UTF-8", s[i]);
+            not_text(ds, source, i, "is not UTF-8");
             return false;
         }
         i += (uint32_t)n;

@@ -160,7 +160,8 @@ Status checkpoint_save(Arena *a, const Rank *r, const char *dir, int keep, const
         steps_prune(a, dir, at->step, keep);
     } else {
         steps_remove(a, temporary);
-        fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; earlier ones in '%s' stand\n", at->step, dir);
+        fprintf(stderr, "error: the checkpoint of step %" PRId64 " was not saved; %s '%s'%s\n", at->step,
+                checkpoint_any(a, dir) ? "earlier ones in" : "there is none yet in", dir, checkpoint_any(a, dir) ? " stand" : "");
     }
     return s;
 }
@@ -360,9 +361,10 @@ static bool same_extents(const STensor *x, const STensor *y)
     return same;
 }
 
+/* To run forward, or backward without an optimizer, the weights do. */
 static bool trains(const Rank *r)
 {
-    return has_tensor(r->program->loss) || has_tensor(r->program->norm);
+    return r->program->optimizer.kind != OPTIMIZER_NONE;
 }
 
 /* Whether a tensor of a file can be what the rank has.  Training goes on with the very
@@ -414,8 +416,8 @@ static Resized resized(const Rank *r, const SFile *f, const StoredList *list)
     return z;
 }
 
-/* Every tensor wanted is there with its shape, and no other is. */
-static Status match_tensors(Arena *a, const Rank *r, const SFile *f, const StoredList *list)
+/* Where both have a tensor it must serve. */
+static Status match_shapes(Arena *a, const Rank *r, const SFile *f, const StoredList *list)
 {
     Status s = OK;
     bool rounds = false;
@@ -425,23 +427,82 @@ static Status match_tensors(Arena *a, const Rank *r, const SFile *f, const Store
     for (uint32_t i = 0; i < list->n; i++) {
         const STensor *want = &list->tensor[i].shape, *have = sfile_find(f, want->name);
         if (!have)
-            s = damaged(f->path, arena_printf(a, "tensor '%s' is missing", want->name));
-        else if (!serves(r, have, want) && rows++ >= ROWS)
-            s = ERR_REJECT;
-        else if (!serves(r, have, want))
-            s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want->name, shape_text(a, have), shape_text(a, want)));
-        else
+            continue;
+        if (serves(r, have, want))
             rounds |= have->dtype != want->dtype;
-    }
-    for (uint32_t i = 0; i < f->ntensor; i++) {
-        bool wanted = false;
-        for (uint32_t k = 0; k < list->n && !wanted; k++)
-            wanted = strcmp(list->tensor[k].shape.name, f->tensor[i].name) == 0;
-        if (!wanted)
-            s = damaged(f->path, arena_printf(a, "the plan has no tensor '%s'", f->tensor[i].name));
+        else if (rows++ >= ROWS)
+            s = ERR_REJECT;
+        else
+            s = damaged(f->path, arena_printf(a, "tensor '%s' is %s, but the plan has %s", want->name, shape_text(a, have), shape_text(a, want)));
     }
     if (s == OK && rounds)
         fprintf(stderr, "note: weights are rounded from f32 to bf16\n");
+    return s;
+}
+
+/* Tensors that the plan alone has, or the file, in the order of their names. */
+typedef struct Lone { const char **name; uint32_t n; } Lone;
+
+static Lone missing_of(Arena *a, const SFile *f, const StoredList *list)
+{
+    Lone l = {0};
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!sfile_find(f, list->tensor[i].shape.name))
+            PUSH(a, l.name, l.n, list->tensor[i].shape.name);
+    return l;
+}
+
+static Lone extra_of(Arena *a, const SFile *f, const StoredList *list)
+{
+    Lone l = {0};
+    for (uint32_t i = 0; i < f->ntensor; i++) {
+        uint32_t k = 0;
+        while (k < list->n && strcmp(list->tensor[k].shape.name, f->tensor[i].name) != 0)
+            k++;
+        if (k == list->n)
+            PUSH(a, l.name, l.n, f->tensor[i].name);
+    }
+    return l;
+}
+
+/* How many from tensor `first` on begin with the same part of a path, "dec[2].". */
+static uint32_t same_part(const Lone *l, uint32_t first)
+{
+    size_t part = strcspn(l->name[first], ".") + 1;
+    uint32_t n = 1;
+    while (first + n < l->n && strncmp(l->name[first + n], l->name[first], part) == 0)
+        n++;
+    return n;
+}
+
+/* Where a layer is too many, all of its tensors are: the parts that they are of, the first few. */
+static const char *lone_text(Arena *a, const Lone *l)
+{
+    enum { PARTS = 4 };
+    Text s = text_new(a);
+    for (uint32_t i = 0, n, parts = 0; i < l->n; i += n, parts++) {
+        const char *name = l->name[i];
+        n = parts < PARTS ? same_part(l, i) : l->n - i;
+        text_puts(&s, ", ", parts ? 2 : 0);
+        if (parts == PARTS)
+            text_add(&s, ".. (%u more)", n);
+        else if (n == 1)
+            text_add(&s, "'%s'", name);
+        else
+            text_add(&s, "%.*s* (%u tensors)", (int)strcspn(name, ".") + 1, name, n);
+    }
+    return s.s;
+}
+
+/* Every tensor wanted is there with its shape, and no other is. */
+static Status match_tensors(Arena *a, const Rank *r, const SFile *f, const StoredList *list)
+{
+    Status s = match_shapes(a, r, f, list);
+    const Lone missing = missing_of(a, f, list), extra = extra_of(a, f, list);
+    if (missing.n > 0)
+        s = damaged(f->path, arena_printf(a, "%u of the plan's %u tensors are not in it: %s", missing.n, list->n, lone_text(a, &missing)));
+    if (extra.n > 0)
+        s = damaged(f->path, arena_printf(a, "%u of its %u tensors are not in the plan: %s", extra.n, f->ntensor, lone_text(a, &extra)));
     return s;
 }
 
@@ -500,7 +561,8 @@ static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfil
         s = match_file(a, r, folder, i);
     if (s == OK && nfile == FILE_STATE) {
         name_changes("optimizer's", json_object_get(root, "optimizer"), optimizer_json(&r->optimizer));
-        name_changes("data's", json_object_get(root, "data"), data_json(a, data));
+        if (data)
+            name_changes("data's", json_object_get(root, "data"), data_json(a, data));
     }
     json_decref(root);
     return s;
@@ -508,7 +570,7 @@ static Status check_folder(Arena *a, const Rank *r, const char *folder, int nfil
 
 Status checkpoint_load(Arena *a, Rank *r, const char *folder, const Data *data)
 {
-    int nfile = trains(r) ? FILE_STATE : FILE_MOMENTS;   /* to run forward, weights do */
+    int nfile = trains(r) ? FILE_STATE : FILE_MOMENTS;
     Status s = OK;
     TRY(rank_outcome(r, rank_reports(r) ? check_folder(a, r, folder, nfile, data) : OK));
     for (int i = 0; s == OK && i < nfile; i++)

@@ -235,6 +235,19 @@ static Status bind_tensor(Arena *a, Column *c, const SFile *f, int64_t *samples)
     return OK;
 }
 
+/* All inputs have the same samples: a column that was opened before has others than this one. */
+static Status unequal(const Data *d, const Column *c, int64_t samples)
+{
+    const Column *other = d->column;
+    while (other == c || !other->path)
+        other++;
+    bool is_short = samples < d->samples;
+    const Column *few = is_short ? c : other, *many = is_short ? other : c;
+    fprintf(stderr, "error: data file '%s' has only %lld samples of '%s': there are %lld of '%s' in '%s'\n", few->path,
+            (long long)(is_short ? samples : d->samples), few->input->name, (long long)(is_short ? d->samples : samples), many->input->name, many->path);
+    return ERR_REJECT;
+}
+
 static Status open_tensor(Arena *a, Data *d, Column *c, const char *path)
 {
     SFile f;
@@ -247,13 +260,12 @@ static Status open_tensor(Arena *a, Data *d, Column *c, const char *path)
     s = bind_tensor(a, c, &f, &samples);
     sfile_close(&f);
     TRY(s);
-    if (samples == 0 || (d->samples > 0 && samples != d->samples)) {
-        fprintf(stderr, "error: data file '%s' has %lld samples of '%s'", path, (long long)samples, c->input->name);
-        if (samples > 0)
-            fprintf(stderr, ", but the files before it have %lld", (long long)d->samples);
-        fputc('\n', stderr);
+    if (samples == 0) {
+        fprintf(stderr, "error: data file '%s' has no samples of '%s'\n", path, c->input->name);
         return ERR_REJECT;
     }
+    if (d->samples > 0 && samples != d->samples)
+        return unequal(d, c, samples);
     d->samples = samples;
     return column_open(a, c, samples);
 }

@@ -1,6 +1,7 @@
 /* Prepare: options, data and files of a run, before anything is mapped or written. */
 #include <assert.h>
 #include <stdarg.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -25,6 +26,21 @@ static Status no_effect(const char *option, const char *why)
     return ERR_USAGE;
 }
 
+/* Steps without an optimizer change nothing: they are worth what is told of them. */
+static Status check_without_optimizer(const RunOptions *o)
+{
+    static const char why[] = "the model has no optimizer, so prun trains nothing";
+    if (o->save)
+        return no_effect("--save", why);
+    if (o->nset)
+        return no_effect("--set", why);
+    if (o->neval || o->ndump || o->log)
+        return OK;
+    no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
+    fprintf(stderr, "help: '--eval SPEC' tells the held-out loss of the weights, '--dump grads@1=FILE' has the gradients of a batch\n");
+    return ERR_USAGE;
+}
+
 static Status check_options(const Program *p, const RunOptions *o)
 {
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
@@ -32,11 +48,9 @@ static Status check_options(const Program *p, const RunOptions *o)
         fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
         return ERR_REJECT;
     }
-    if (run_trains(p) && p->optimizer.kind == OPTIMIZER_NONE)
-        return no_effect("training", "the model has no optimizer; give it one, such as 'optimizer adamw { lr = 1e-3 }'");
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (run_trains(p))
-        return OK;
+        return run_updates(p) ? OK : check_without_optimizer(o);
     if (o->neval)
         return no_effect("--eval", why);
     if (o->save)
@@ -56,6 +70,11 @@ static Status apply_settings(const Program *p, const RunOptions *o, Optimizer *o
     return ERR_REJECT;
 }
 
+int64_t run_length(const Run *r)
+{
+    return r->o->steps > 0 ? r->o->steps : r->optimizer.steps;
+}
+
 /* ---- data and files ---- */
 
 /* A resumed run goes on with its own seed. */
@@ -69,7 +88,7 @@ static Status find_resume(Run *r)
     TRY(checkpoint_find(r->arena, o->resume, at, &r->folder));
     if (r->speaks && r->folder != o->resume)
         checkpoint_ignored(r->arena, o->resume, at->step);
-    if (!run_trains(r->program)) {             /* the weights alone are wanted */
+    if (!run_updates(r->program)) {            /* the weights alone are wanted */
         at->step = at->samples = 0;
         return OK;
     }
@@ -82,10 +101,39 @@ static Status find_resume(Run *r)
     return OK;
 }
 
+/* Whether a dump is of what a batch makes, or of its samples. */
+static bool dumps_a_batch(const Run *r)
+{
+    uint32_t i = 0;
+    while (i < r->o->ndump && r->o->dump[i].step <= r->from.step && strcmp(r->o->dump[i].kind, "samples") != 0)
+        i++;
+    return i < r->o->ndump;
+}
+
+/* A resumed run whose steps are done reads no sample but the held-out ones, nor does one
+ * without an optimizer that is asked for nothing else. */
+static bool reads_samples(const Run *r)
+{
+    int64_t steps = run_length(r);
+    bool ended = run_updates(r->program) ? r->folder && steps > 0 && steps <= r->from.step : r->o->neval > 0 && steps == 0;
+    return !run_trains(r->program) || !ended || dumps_a_batch(r);
+}
+
+static Status open_train(Run *r)
+{
+    const RunOptions *o = r->o;
+    if (o->ndata > 0)
+        return data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train);
+    if (!reads_samples(r))
+        return OK;
+    fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");
+    return ERR_USAGE;
+}
+
 static Status open_data(Run *r)
 {
     const RunOptions *o = r->o;
-    TRY(data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train));
+    TRY(open_train(r));
     if (o->neval == 0)
         return OK;
     TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));

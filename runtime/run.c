@@ -130,10 +130,11 @@ static Status not_finite(Run *r, double loss, double norm)
 {
     const char *save = r->o->save;
     r->alike = true;
-    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with; the step is not saved%s", (long long)r->rank.step.step,
-             plain(loss), plain(norm), !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
-    run_note(r, "help: a smaller rate ('--set lr=%g'), a clipped gradient ('--set clip=1'), or a look at the data for what is out of range",
-             r->rank.step.lr > 0 ? r->rank.step.lr / 10 : r->optimizer.lr / 10);
+    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with%s%s", (long long)r->rank.step.step, plain(loss), plain(norm),
+             run_updates(r->program) ? "; the step is not saved" : "", !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
+    if (run_updates(r->program))
+        run_note(r, "help: a smaller rate ('--set lr=%g'), a clipped gradient ('--set clip=1'), or a look at the data for what is out of range",
+                 r->rank.step.lr > 0 ? r->rank.step.lr / 10 : r->optimizer.lr / 10);
     return ERR_REJECT;
 }
 
@@ -205,19 +206,31 @@ static void say_what_was_done(Run *r)
     if (r->trained == 0)
         return;
     double rate = (double)(r->trained * r->program->tokens) / r->seconds;
-    snprintf(text, sizeof text, "trained: step %lld of %lld, loss %.4f, %.*f %s/s", (long long)r->rank.step.step, (long long)r->steps, r->loss,
-             rate < 10 ? 2 : 0, rate, unit_of(r->program));
+    snprintf(text, sizeof text, "%s: step %lld of %lld, loss %.4f, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
+             (long long)r->rank.step.step, (long long)r->steps, r->loss, rate < 10 ? 2 : 0, rate, unit_of(r->program));
     log_note(&r->log, text);
-    const char *times = r->tally ? tally_text(r->arena, r->tally, r->log.terminal) : NULL;
+}
+
+/* Where the time went, in the words of one rank: a stage that waits says little of it, so it
+ * is the one that computes most. */
+static Status tell_times(const Run *r)
+{
+    const Program *p = r->program;
+    if (!r->tally || r->trained == 0)
+        return OK;
+    int64_t busy = (int64_t)(1e9 * tally_busy(r->tally)), mine = r->tally->parts->tells ? (busy + 1) * p->nranks - p->rank : 0, most = mine;
+    TRY(rank_agree(&r->rank, &most, 1, REDUCE_MAX));
+    const char *times = mine == most ? tally_text(r->arena, r->tally, isatty(STDERR_FILENO)) : NULL;
     if (times)
-        log_note(&r->log, times);
+        fprintf(stderr, "%s\n", times);
+    return OK;
 }
 
 static Status train(Run *r)
 {
     int64_t from = r->rank.step.step;
     bool stop = false, ended = from >= r->steps;
-    if (ended)
+    if (ended && run_updates(r->program))
         run_note(r, "note: nothing to %s: %lld steps are done, and the run has %lld", r->eval ? "train" : "do", (long long)from, (long long)r->steps);
     TRY(run_dump(r, from, r->samples, r->program->batch));
     if (ended && r->eval)                            /* the weights as they are */
@@ -236,7 +249,7 @@ static Status train(Run *r)
     if (stop)
         log_note(&r->log, arena_printf(r->arena, "stopped as asked; %s%s", r->o->save ? "saved" : "nothing saved, as there is no --save",
                                        run_left_undone(r, r->rank.step.step)));
-    return OK;
+    return tell_times(r);
 }
 
 /* ---- start ---- */
@@ -250,7 +263,7 @@ static Status load_resume(Run *r)
     TRY(s);
     r->rank.step.step = r->from.step;
     r->samples = r->from.samples;
-    if (run_trains(r->program))
+    if (run_updates(r->program))
         run_note(r, "resumed from '%s' after step %lld", r->folder, (long long)r->from.step);
     else
         run_note(r, "weights from '%s'", r->folder);
@@ -320,9 +333,12 @@ static Status open_rank(Run *r)
 static void note_omissions(const Run *r)
 {
     const RunOptions *o = r->o;
-    if (!run_trains(r->program) && !o->resume && r->program->nstate > 0)
+    bool updates = run_updates(r->program);
+    if (run_trains(r->program) && !updates && r->steps > 0)
+        run_note(r, "note: the model has no optimizer: a step computes the loss and gradients, and trains nothing");
+    if (!updates && !o->resume && r->program->nstate > 0)
         run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
-    if (run_trains(r->program) && !o->save && o->ndump == 0 && r->from.step < r->steps)
+    if (updates && !o->save && o->ndump == 0 && r->from.step < r->steps)
         run_note(r, "note: what is trained is not kept: '--save DIR' keeps it");
 }
 

@@ -21,7 +21,7 @@ typedef struct Run {
     bool              alike;          /* what ended it was seen by all ranks */
     Optimizer         optimizer;      /* the program's, with --set applied */
     Rank              rank;
-    Data             *train, *eval;   /* NULL: none */
+    Data             *train, *eval;   /* NULL: none; of train only where no sample of it is read */
     DumpSpec         *dump;           /* those of the options, prepared */
     Log               log;
     int64_t           steps;          /* optimizer steps in all; without a loss, batches */
@@ -43,6 +43,12 @@ static inline bool run_trains(const Program *p)
     return has_tensor(p->loss) || has_tensor(p->norm);
 }
 
+/* Whether these change the weights: without an optimizer they compute the loss and gradients. */
+static inline bool run_updates(const Program *p)
+{
+    return p->optimizer.kind != OPTIMIZER_NONE;
+}
+
 /* ---- prepare.c: all that can be known before memory is mapped ---- */
 
 /* Options against the program, data, the checkpoint to resume, the number of steps.
@@ -53,6 +59,8 @@ void   run_close(Run *);
 /* A line for people, from the rank that speaks. */
 void   run_note(const Run *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Optimizer steps that the options, or else the model, ask for; 0: neither does. */
+int64_t run_length(const Run *);
 /* Steps or batches of the run from the data and the options. */
 Status run_decide_steps(Run *);
 Status run_dump(Run *, int64_t step, int64_t first, int64_t rows);

@@ -165,7 +165,7 @@ Status checkpoint_find(Arena *, const char *dir, Progress *, const char **folder
 /* Name what lies in DIR beside it and is ignored: incomplete and later ones. */
 void   checkpoint_ignored(Arena *, const char *dir, int64_t latest);
 /* Its tensors into the rank (weights alone when it has no loss); refuses, by name,
- * whatever does not match.  Settings and data that are not what they were are said. */
+ * whatever does not match.  Settings and data (NULL: none are read) that are not what they were are said. */
 Status checkpoint_load(Arena *, Rank *, const char *folder, const Data *);
 
 /* ---- steps.c ---- */

@@ -205,19 +205,21 @@ static Status check_decay(const Run *r)
 
 Status run_decide_steps(Run *r)
 {
-    int64_t n = data_samples(r->train), batch = r->program->batch;
+    int64_t n = r->train ? data_samples(r->train) : -1, batch = r->program->batch;
     bool trains = run_trains(r->program);
     if (n >= 0 && n < batch && (trains || r->program->full_only)) {
         fprintf(stderr, "error: the data have %lld samples, but a step takes a batch of %lld\n", (long long)n, (long long)batch);
         return ERR_REJECT;
     }
-    if (n < 0 && r->o->steps == 0 && (!trains || r->optimizer.steps == 0)) {
+    if (n < 0 && r->train && r->o->steps == 0 && (!trains || r->optimizer.steps == 0)) {
         fprintf(stderr, "error: random data have no end: give --steps\n");
         return ERR_USAGE;
     }
     if (!trains)
         return decide_batches(r);
-    r->steps = r->o->steps > 0 ? r->o->steps : r->optimizer.steps;
+    if (!r->train && !run_updates(r->program))       /* held-out samples alone */
+        return OK;
+    r->steps = run_length(r);
     if (r->steps == 0) {
         r->steps = n / batch;
         run_note(r, "one epoch: %lld samples, %lld steps of %lld; %lld left over", (long long)n, (long long)r->steps,

@@ -73,6 +73,17 @@ static double median(const Tally *t, const double *at)
     return v[n / 2];
 }
 
+/* Parts that something may go on beside are communication. */
+double tally_busy(const Tally *t)
+{
+    const TallyParts *p = t->parts;
+    double busy = 0;
+    for (uint32_t k = 0; k < p->n && counted(t) > 0; k++)
+        if (k != p->waiting && k != p->rest && !p->beside[k])
+            busy += median(t, &t->step->part[k]);
+    return busy;
+}
+
 /* A line of what is told. */
 typedef struct Told { const char *name; double measured; int64_t ns; } Told;
 
@@ -117,6 +128,8 @@ static const char *as_lines(Arena *a, const Tally *t, const Told *told, uint32_t
 {
     const TallyParts *p = t->parts;
     Text out = text_new(a);
+    if (p->who)
+        text_add(&out, "  of %s\n", p->who);
     text_add(&out, "  %-34s %10s%s\n", arena_printf(a, "a step, median of %llu", (unsigned long long)counted(t)), "measured",
              p->step_ns > 0 ? "  predicted" : "");
     for (uint32_t k = 0; k < n; k++)
@@ -137,7 +150,7 @@ static const char *as_line(Arena *a, const Tally *t, const Told *told, uint32_t 
 {
     const TallyParts *p = t->parts;
     Text out = text_new(a);
-    text_add(&out, "time: a step, median of %llu,", (unsigned long long)counted(t));
+    text_add(&out, "time: a step%s%s, median of %llu,", p->who ? " of " : "", p->who ? p->who : "", (unsigned long long)counted(t));
     add_words(a, &out, p, median(t, &t->step->all), p->step_ns);
     for (uint32_t k = 0; k < n; k++) {
         text_add(&out, "; %s", told[k].name);

@@ -15,6 +15,8 @@ typedef struct TallyParts {
     const uint8_t *of_instr;          /* per instruction of the rank's program: its part */
     uint8_t        waiting, rest;     /* parts: for ranks that are late; what is no instruction */
     const char    *beside[TALLY_PARTS];              /* the name of what of a part goes on while the rank computes; NULL: nothing does */
+    bool           tells;             /* the rank is the first of its stage: one of them tells */
+    const char    *who;               /* what it calls itself where there are several stages; else NULL */
     int64_t        ns[TALLY_PARTS], beside_ns[TALLY_PARTS], step_ns;        /* predicted, of a step; step_ns 0: nothing is predicted */
 } TallyParts;
 
@@ -35,6 +37,8 @@ void   tally_begin(Tally *);          /* a step */
 void   tally_add(Tally *, uint32_t instr, bool beside, double seconds, double waited, double exposed);
 void   tally_wait(Tally *, double seconds);          /* between instructions */
 void   tally_end(Tally *, double seconds);
+/* Seconds of a step in which the rank computes, neither waiting nor communicating; 0 before the first step that counts. */
+double tally_busy(const Tally *);
 /* What to print, for people on a terminal a line a part, else one line; NULL before the
  * first step that counts. */
 const char *tally_text(Arena *, const Tally *, bool lines);

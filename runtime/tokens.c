@@ -67,6 +67,15 @@ static bool looks_like_header(const Head *h)
     return h->got == HEADER_BYTES && (h->word[0] != 0 || h->word[2] != 0);
 }
 
+/* As a safetensors file begins: the length of a header that is in the file, then the header,
+ * an object.  No text does: its first 8 bytes are a number far too large. */
+static bool looks_like_tensors(const Head *h)
+{
+    int64_t header;
+    memcpy(&header, h->word, sizeof header);
+    return h->got > 8 && header > 0 && header <= h->size - 8 && ((const char *)h->word)[8] == '{';
+}
+
 static Status wrong(const char *path, const char *what, long long found, long long expected)
 {
     fprintf(stderr, "error: data file '%s': %s: found %lld, expected %lld\n", path, what, found, expected);
@@ -113,6 +122,11 @@ static Status read_as(const char *path, const Head *h, const Suffix *s, Tokens *
 
 static Status read_guessed(const char *path, const Head *h, Tokens *out)
 {
+    if (looks_like_tensors(h)) {
+        fprintf(stderr, "error: data file '%s' is a safetensors file: give each input its tensor of it, as INPUT=%s; '%s:bytes' would take each "
+                "byte of it for a token\n", path, path, path);
+        return ERR_REJECT;
+    }
     for (int i = 0; i < NKNOWN && h->got >= 4; i++) {
         if (h->word[0] == known[i].magic)
             return read_llmc(path, h, &known[i], out);

@@ -30,6 +30,7 @@ check "the manuals have every option" '[ -z "$(comm -23 <(long | sort -u) <(know
 for page in pmodel pplan-rules; do
     file=$root/share/man/man5/$page.5
     check "$page.5 has a title, a version, and no Markdown" 'grep -q "^.TH .* 5 .*$(cat VERSION)" "$file" && ! grep -nE "^[#|]|[^\\]\`|\*\*|\]\(" "$file" | grep -v "^[0-9]*:# " >"$TMP/log"'
+    check "$page.5 sends nobody to a page of the source tree, and doubles no mark" '! sed "s/\\\\f[BR]//g" "$file" | grep -nE "\.md|[;,:][;,:]" | grep -v "README.md of the bundled" >"$TMP/log"'
     if command -v groff >/dev/null; then
         check "$page.5 is set without a warning" '[ -z "$(groff -man -Tutf8 -ww "$file" 2>&1 >/dev/null)" ]'
     else
@@ -43,6 +44,7 @@ for p in pplan prun; do
     else
         echo "skip $p.1 is set without a warning (no groff)"
     fi
+    check "$p.1 lists pages under SEE ALSO alone" 'awk "/SEE ALSO/ { exit } /^\.BR .*,\$/ { bad = 1 } END { exit bad }" "$page"'
     check "$p.1 names the version and no placeholder" 'grep -q "$(cat VERSION)" "$page" && ! grep -qE "@[A-Z]+@" "$page"'
     for shell in zsh fish; do
         file=$(ls "$root"/share/$shell/*/*$p*)
@@ -82,6 +84,7 @@ deb=$(ls build/pplan_"$(cat VERSION)"_*.deb)
 check "make deb names what it made" 'grep -qx "$deb" "$TMP/log"'
 check "its control file has what dpkg needs" 'dpkg-deb -I "$deb" >"$TMP/log" && grep -qE "^ Version: $(cat VERSION)$" "$TMP/log" && grep -qE "^ Depends: .*libc6 \(>= .*libdnnl.*libjansson4" "$TMP/log"'
 check "it has programs, manuals, completions and models" '[ "$(dpkg-deb -c "$deb" | grep -cE " ./usr/(bin/(pplan|prun)|share/man/man1/(pplan|prun).1.gz|share/bash-completion/completions/pplan|share/pplan/models/gpt2.pmodel)$")" = 6 ]'
+check "all its manual pages are compressed" '[ "$(dpkg-deb -c "$deb" | grep -c "/man/man./.*[^/]$")" = 4 ] && [ "$(dpkg-deb -c "$deb" | grep -c "/man/man./.*\.gz$")" = 4 ]'
 check "all files belong to root" '[ -z "$(dpkg-deb -c "$deb" | grep -v " root/root ")" ]'
 dpkg-deb -x "$deb" "$TMP/deb" && dpkg-deb -e "$deb" "$TMP/deb/DEBIAN"
 check "its sums are right" '(cd "$TMP/deb" && md5sum -c --quiet DEBIAN/md5sums) && [ "$(wc -l <"$TMP/deb/DEBIAN/md5sums")" = "$(find "$TMP/deb/usr" -type f | wc -l)" ]'

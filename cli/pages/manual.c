@@ -26,10 +26,28 @@ static void put(char c, bool code)
         putchar(c);
 }
 
-/* Text of one line: what stands between two ` or two ** is bold, of [text](address) the text is left. */
+/* What those who have the pages installed find in place of a page that is linked to. */
+static const struct { const char *address, *name; } installed[] = {
+    {"language.md", "pmodel(5)"}, {"rules.md", "pplan-rules(5)"}, {"../models/README.md", "the README.md of the bundled models"},
+};
+
+/* A link, "[text](address)" from its [ on: returns where it ends. */
+static const char *put_link(const char *s)
+{
+    const char *text = s + 1, *end = strstr(text, "]("), *address = end + 2;
+    size_t n = strcspn(address, ")");
+    for (size_t i = 0; i < sizeof installed / sizeof *installed; i++)
+        if (strlen(installed[i].address) == n && strncmp(installed[i].address, address, n) == 0) {
+            fputs(installed[i].name, stdout);
+            return address + n;
+        }
+    printf("%.*s", (int)(end - text), text);
+    return address + n;
+}
+
+/* Text of one line: what stands between two ` or two ** is bold; links are put_link()'s. */
 static void put_text(Page *p, const char *s)
 {
-    bool link = false;
     if (*s == '.' || *s == '\'')
         fputs("\\&", stdout);
     for (; *s; s++) {
@@ -39,10 +57,7 @@ static void put_text(Page *p, const char *s)
             *on = !*on;
             fputs(*on ? "\\fB" : "\\fR", stdout);
         } else if (!p->code && *s == '[' && strstr(s, "](")) {
-            link = true;
-        } else if (link && s[0] == ']' && s[1] == '(') {
-            s += strcspn(s, ")");
-            link = false;
+            s = put_link(s);
         } else {
             put(*s, p->code);
         }

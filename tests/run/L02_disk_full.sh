@@ -21,6 +21,16 @@ check "at least 12 of the $calls calls matter" '[ $failed -ge 12 ]'
 check "each failure is said and leaves nothing partial" '[ $clean -eq $failed ]'
 check "each time the checkpoint before can be resumed" '[ $good -eq $failed ]'
 
+# Of the first save no failure may promise an earlier checkpoint, or leave one.
+failed=0 honest=0 promised=0
+for ((k = 1; k <= calls; k++)); do
+    rm -rf d
+    FAULT_AT=$k LD_PRELOAD=$preload "$prun" p.plan --data random --steps 1 --save d >said 2>&1 || failed=$((failed + 1))
+    ! grep -q "stand" said || { promised=$((promised + 1)); cat said; }
+    ! grep -q "was not saved" said || { grep -q "checkpoint of step 1 was not saved; there is none yet in 'd'" said && [ ! -e d/latest ] && honest=$((honest + 1)); }
+done
+check "the first save that fails promises nothing: $honest of $failed failures" '[ $honest -ge 12 ] && [ $promised = 0 ]'
+
 mkdir ro && touch ro/file
 check "a target that is no folder is refused before step 1" 'refused 3 "cannot make folder" "$prun" p.plan --data random --steps 1 --save ro/file --log l && [ ! -e l ]'
 # A quota cuts a file off in the middle.

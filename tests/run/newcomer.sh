@@ -12,6 +12,12 @@ run --steps 2 --save c --eval held.txt --log train.log 2>said || cat said
 run --steps 2 --resume c --eval held.txt --log eval.log 2>said || cat said
 check "nothing to train: the held-out loss is still told" 'grep -q "nothing to train: 2 steps are done" said &&
     [ -n "$(field eval_loss eval.log)" ] && [ "$(field eval_loss eval.log)" = "$(field eval_loss train.log)" ]'
+check "no data are needed for it" '"$RELEASE/prun" p.plan --steps 2 --resume c --eval held.txt --log alone.log 2>said && ! grep -q "note: the data" said && cmp eval.log alone.log'
+check "nor by many ranks" '"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=1 -o four.plan >/dev/null &&
+    "$RELEASE/prun" four.plan --steps 2 --resume c --eval held.txt --log many.log 2>said && cp eval.log one.log && near eval_loss 1e-6 1'
+check "they are where a step is left" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --steps 3 --resume c --eval held.txt'
+check "and where nobody said how many there are" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --resume c --eval held.txt'
+check "and where samples are asked for" 'refused 2 "no data: name a file" "$RELEASE/prun" p.plan --steps 2 --resume c --eval held.txt --dump samples@2=x'
 
 # A loss that is no number.
 check "no checkpoint is promised that is not there" 'refused 1 "the step is not saved, and no checkpoint was saved yet" small --set lr=1e8 --steps 9 --save n && [ ! -e n ] && grep -q "^help: a smaller rate (.--set lr=1e+07.)" said'
@@ -24,6 +30,9 @@ check "nor is it when it is alone" 'refused 2 "; did you mean '\''image'\''?" "$
 check "a file with = in its name is a file" 'cp t.txt a=b && "$RELEASE/prun" p.plan --data a=b --steps 1 2>said'
 check "a text given for an input" 'refused 1 "help: a text or a file of tokens stands without the name of an input: --data t.txt" "$RELEASE/prun" p.plan --data ids=t.txt'
 "$RELEASE/prun" small.plan --data random --steps 1 --dump image@1=image.st --dump samples@1=number.st 2>said || cat said
+check "a file of tensors without the names of inputs" 'refused 1 "image.st'\'' is a safetensors file: give each input its tensor of it, as INPUT=" "$RELEASE/prun" p.plan --data image.st'
+check "its bytes are taken for whoever means them" '"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop1 -D seq=4 -D batch=2 -o short.plan >/dev/null && "$RELEASE/prun" short.plan --data image.st:bytes --steps 1 2>said'
+check "a text in braces is a text" '{ printf "12345678{"; cat t.txt; } >braces && "$RELEASE/prun" p.plan --data braces --steps 1 2>said'
 check "a tensor of another name" 'refused 1 "its tensor is named '\''image'\'', but the input is '\''label'\''" "$RELEASE/prun" small.plan --data image=image.st --data label=image.st'
 "$RELEASE/prun" small.plan --data random --steps 1 --dump weights@1=weights.st 2>said || cat said
 check "tensors of other names are listed" 'refused 1 "tensors is named '\''image'\'': fc1." "$RELEASE/prun" small.plan --data image=weights.st --data label=image.st'

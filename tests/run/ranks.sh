@@ -48,6 +48,10 @@ check "a plan from standard input reaches all ranks" '"$PRUN" - --data t.txt --e
 grown=$(sed -nE 's/^memory: 4 ranks: .* grew by ([0-9.]+) MB in all$/\1/p' said)
 "$PRUN" two.plan --data t.txt --eval e.txt --steps 4 --log two.log 2>/dev/null
 check "stages train and evaluate like one rank" '"$PRUN" stages.plan --data t.txt --eval e.txt --steps 4 --log stages.log 2>stages.said && close two.log stages.log && [ "$(field step stages.log | wc -l)" = 5 ]' || cat stages.said
+"$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c laptop4 -D layers=6 --with 'mesh pp = 2, dp = 2; microbatches = 4; stage before h[5]' -o uneven.plan >/dev/null || exit 2
+for ranks in processes threads; do
+    check "the stage that computes most tells of the time: $ranks" '"$PRUN" uneven.plan --data t.txt --steps 5 --ranks $ranks 2>said && once "time: a step of rank 0 (stage 0, the busiest), median of 3, " && once "time:"' || cat said
+done
 check "memory grows, and by no more than the reserve of four ranks" 'awk -v mb="$grown" "BEGIN { exit !(mb > 1 && mb < 4 * 268) }"' || cat said
 
 # ---- ends that all see ----

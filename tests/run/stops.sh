@@ -21,16 +21,6 @@ check "SIGTERM: the run goes on from there" 'prun p.plan --data t.txt --steps $(
 check "D04 a loss that is no number stops the run" 'refused 1 "not a number to go on with" prun p.plan --data t.txt --steps 4 --set lr=1e8 --save n --save-every 1 --log n.log'
 check "D04 and what was saved before it stands" '[ -f n/latest ] && ! grep -qi nan n.log && last=$(field step n.log | tail -n 1) && [ "$(cat n/latest)" = "$(printf step-%08d "$last")" ]'
 
-cat >still.pmodel <<'MODEL'
-model still {
-  dim batch = 4, pixel = 3, class = 2
-  input image[batch, pixel] : f32
-  input label[batch]        : i32
-  minimize cross_entropy(fc: linear(image, class), label)
-}
-MODEL
-"$RELEASE/pplan" plan still.pmodel -c laptop1 -o still.plan >/dev/null || exit 2
-check "training without an optimizer is refused" 'refused 2 "the model has no optimizer" prun still.plan --data random --steps 1'
 make_plan s.plan
 check "an eps that is zero in f32 is refused" 'refused 2 "at least 1e-30" prun s.plan --data random --steps 1 --set eps=0'
 check "a rate that would rise is refused" 'refused 2 "larger than lr" prun s.plan --data random --steps 1 --set lr=1e-6 --set min_lr=1 --set decay=cosine'

@@ -305,7 +305,11 @@ static void tensors_must_fit(void **state)
     Data *d;
     assert_int_equal(open_two(w, two, three, &d), ERR_REJECT);
     data_close(d);
-    expect_said(w, "has 3 samples of 'labels', but the files before it have 2");
+    expect_said(w, arena_printf(w->a, "data file '%s' has only 2 samples of 'ids': there are 3 of 'labels' in '%s'", two, three));
+    const char *one = write_tensor(w, "one.st", "labels", DT_i32, v, 1, 2);
+    assert_int_equal(open_two(w, two, one, &d), ERR_REJECT);
+    data_close(d);
+    expect_said(w, arena_printf(w->a, "data file '%s' has only 1 samples of 'labels': there are 2 of 'ids' in '%s'", one, two));
     assert_int_equal(open_two(w, two, two, &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "its tensor is named 'ids', but the input is 'labels': name it so");

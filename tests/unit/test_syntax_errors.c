@@ -56,21 +56,58 @@ static void text_must_be_utf8(void **state)
 {
     (void)state;
     static const struct { const char *text; size_t bytes; const char *want; } cases[] = {
-        {"# a\0b\n", 6, "t:1:4: error: byte 0x00 is not text: a file of this language is UTF-8\n"
-                        "    1 | # a?b\n      |    ^\n"},
-        {"\n\"\xff\"\n", 5, "t:2:2: error: byte 0xff is not text: a file of this language is UTF-8\n"
-                           "    2 | \"\xff\"\n      |  ^\n"},
-        {"# \xC0\xAF", 4, "t:1:3: error: byte 0xc0 is not text: a file of this language is UTF-8\n"
-                          "    1 | # \xC0\xAF\n      |   ^\n"},
-        {"# \xED\xA0\x80", 5, "t:1:3: error: byte 0xed is not text: a file of this language is UTF-8\n"
-                              "    1 | # \xED\xA0\x80\n      |   ^\n"},
-        {"# \xE2\x82", 4, "t:1:3: error: byte 0xe2 is not text: a file of this language is UTF-8\n"
-                          "    1 | # \xE2\x82\n      |   ^\n"},
+        {"# a\0b\n", 6, "t:1:4: error: byte 0x00 is in no text, so this is another kind of file: a file of this language is text in UTF-8\n"
+                        "    1 | # a\\x00b\n      |    ^~~~\n"},
+        {"\xff\n\0", 3, "t:2:1: error: byte 0x00 is in no text, so this is another kind of file: a file of this language is text in UTF-8\n"
+                        "    2 | \\x00\n      | ^~~~\n"},
+        {"\n\"\xff\"\n", 5, "t:2:2: error: byte 0xff is not UTF-8: a file of this language is text in UTF-8\n"
+                           "    2 | \"\\xFF\"\n      |  ^~~~\n"},
+        {"# \xC0\xAF", 4, "t:1:3: error: byte 0xc0 is not UTF-8: a file of this language is text in UTF-8\n"
+                          "    1 | # \\xC0\\xAF\n      |   ^~~~\n"},
+        {"# \xED\xA0\x80", 5, "t:1:3: error: byte 0xed is not UTF-8: a file of this language is text in UTF-8\n"
+                              "    1 | # \\xED\\xA0\\x80\n      |   ^~~~\n"},
+        {"# \xE2\x82", 4, "t:1:3: error: byte 0xe2 is not UTF-8: a file of this language is text in UTF-8\n"
+                          "    1 | # \\xE2\\x82\n      |   ^~~~\n"},
+        {"# \x1b[1m \xC2\x9B \xC3\xA9\xff", 13, "t:1:13: error: byte 0xff is not UTF-8: a file of this language is text in UTF-8\n"
+                                                "    1 | # \\x1B[1m \\xC2\\x9B \xC3\xA9\\xFF\n      |                     ^~~~\n"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         Run r = run_text_named("t", cases[i].text, cases[i].bytes);
         assert_string_equal(messages(&r), cases[i].want);
         assert_string_equal(dump(&r), "(FILE_)");
+        arena_free(r.arena);
+    }
+}
+
+/* A line of n bytes with one that is no text at byte `at`, and what is printed of it. */
+static const char *excerpt_of(Run *r, size_t n, size_t at)
+{
+    char *line = malloc(n + 1);
+    for (size_t i = 0; i < n; i++)
+        line[i] = (char)('a' + i % 26);
+    line[0] = '#';
+    line[at] = '\xff';
+    line[n] = '\n';
+    *r = run_text_named("t", line, n + 1);
+    free(line);
+    return strchr(messages(r), '\n') + 1;
+}
+
+/* Of a line too long for a terminal what is around the caret is shown, and the caret stands below its byte. */
+static void long_lines_are_cut(void **state)
+{
+    (void)state;
+    static const struct { size_t n, at; bool before, behind; } cases[] = {
+        {160 - 3, 100, false, false}, {161, 0, false, true}, {5000, 10, false, true}, {5000, 2500, true, true}, {5000, 4999, true, false},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        Run r;
+        const char *text = excerpt_of(&r, cases[i].n, cases[i].at), *below = strchr(text, '\n') + 1, *escaped = strstr(text, "\\xFF");
+        assert_in_range(below - text, 9, 8 + 3 + 164 + 3 + 1);
+        assert_true(escaped && escaped < below);
+        assert_int_equal(escaped - text, strchr(below, '^') - below);
+        assert_int_equal(strncmp(text + 8, ".. ", 3) == 0, cases[i].before);
+        assert_int_equal(strncmp(below - 4, " ..", 3) == 0, cases[i].behind);
         arena_free(r.arena);
     }
 }
@@ -199,7 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_characters_and_literals),
-        cmocka_unit_test(text_must_be_utf8),
+        cmocka_unit_test(text_must_be_utf8), cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(syntax_errors),
         cmocka_unit_test(many_errors_stop_early),
         cmocka_unit_test(depth_is_limited),

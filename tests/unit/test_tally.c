@@ -42,6 +42,25 @@ static void test_parts(void **state)
     arena_free(a);
 }
 
+/* A rank among several stages says which it is; it is busy while it computes. */
+static void test_who(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("tally");
+    TallyParts p = some_parts(0);
+    p.who = "rank 2 (stage 1, the busiest)";
+    p.beside[LINK] = "hidden link";
+    Tally *t = tally_new(a, &p);
+    assert_true(tally_busy(t) == 0);
+    for (int i = 0; i < 5; i++)
+        one_step(t, 2, 1, 0.5);
+    assert_true(tally_busy(t) == 2);
+    assert_string_equal(tally_text(a, t, false),
+                        "time: a step of rank 2 (stage 1, the busiest), median of 3, 3.25 s; work 2 s; link 500 ms; waiting 500 ms; rest 250 ms");
+    assert_non_null(strstr(tally_text(a, t, true), "  of rank 2 (stage 1, the busiest)\n  a step, median of 3 "));
+    arena_free(a);
+}
+
 /* Only the latest steps count. */
 static void test_latest(void **state)
 {
@@ -87,6 +106,6 @@ static void test_beside(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_latest), cmocka_unit_test(test_beside)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_who), cmocka_unit_test(test_latest), cmocka_unit_test(test_beside)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
