@@ -34,8 +34,16 @@ static __global__ void __launch_bounds__(BLOCK) look_up(Table t)
 {
     At<2> at = loop_at(t.tokens, blockIdx.x);
     int64_t row = table_row(t, num_int(t.ids, at.of[0]));
-    for (int64_t i = threadIdx.x; i < t.d; i += blockDim.x)
-        num_put(t.rows, at.of[1] + i * t.stride, row < 0 ? 0 : num_get(t.table, row * t.d + i));
+    for ROW_STRIDE(i, t.d) {
+        int left = wide_left(t.d, i);
+        Wide w = {};
+        if (row >= 0)
+            w = wide_get(t.table, row * t.d + i, left);
+        if (t.stride == 1)
+            wide_put(t.rows, at.of[1] + i, left, w);
+        else
+            EACH_OF_WIDE(if (k < left) num_put(t.rows, at.of[1] + (i + k) * t.stride, w.of[k]))
+    }
 }
 
 CUDA_KERNEL(embed)
