@@ -122,6 +122,11 @@ static __device__ __forceinline__ unsigned bf16_pair(float low, float high)
     return word;
 }
 
+static __device__ __forceinline__ uint4 wide_bf16(const Wide &w)
+{
+    return make_uint4(bf16_pair(w.of[0], w.of[1]), bf16_pair(w.of[2], w.of[3]), bf16_pair(w.of[4], w.of[5]), bf16_pair(w.of[6], w.of[7]));
+}
+
 /* Where elements i.. can be loaded and stored 16 bytes at a time, else NULL: the one place that decides it. */
 static __device__ __forceinline__ uint4 *wide_at(const Num &x, int64_t i, int n)
 {
@@ -163,7 +168,7 @@ static __device__ __forceinline__ void wide_put(const Num &x, int64_t i, int n, 
             if (k < n)
                 num_put(x, i + k, w.of[k]);
     } else if (x.dtype == DT_bf16) {
-        *at = make_uint4(bf16_pair(w.of[0], w.of[1]), bf16_pair(w.of[2], w.of[3]), bf16_pair(w.of[4], w.of[5]), bf16_pair(w.of[6], w.of[7]));
+        *at = wide_bf16(w);
     } else {
         at[0] = make_uint4(__float_as_uint(w.of[0]), __float_as_uint(w.of[1]), __float_as_uint(w.of[2]), __float_as_uint(w.of[3]));
         at[1] = make_uint4(__float_as_uint(w.of[4]), __float_as_uint(w.of[5]), __float_as_uint(w.of[6]), __float_as_uint(w.of[7]));

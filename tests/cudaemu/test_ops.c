@@ -494,6 +494,7 @@ int main(void)
     wrong += try_all("f32, small extents", 0, DT_f32, false, team);
     wrong += try_all("bf16, small extents", 0, DT_bf16, false, team);
     wrong += try_all("f32, parts", 0, DT_f32, true, team);
+    wrong += try_all("bf16, parts", 0, DT_bf16, true, team);
     wrong += try_all("f32, larger extents", 1, DT_f32, false, team);
     wrong += try_all("bf16, larger extents", 1, DT_bf16, false, team);
     team_free(team);
