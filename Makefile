@@ -225,10 +225,11 @@ build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.c Makefile | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)$(EMU_CC) -c $< -o $@
 
-# C's headers name the members that they set, and `#pragma unroll` is nvcc's.
+# C's headers name the members that they set, and `#pragma unroll` is nvcc's.  A load of 16 bytes at an address that is not
+# aligned, which a GPU refuses, traps.
 build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.cu Makefile | $(SETUP)
 	@mkdir -p $(@D)
-	$(call say,c++,$@)$(EMU_CXX) -I. -Wno-missing-field-initializers -Wno-unknown-pragmas -x c++ -include tests/cudaemu/device.h -c $< -o $@
+	$(call say,c++,$@)$(EMU_CXX) -I. -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-missing-field-initializers -Wno-unknown-pragmas -x c++ -include tests/cudaemu/device.h -c $< -o $@
 
 build/emu/libcuda.a: $(patsubst %,build/emu/obj/%.o,$(basename $(CUDA_C) $(CUDA_CU)))
 	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^

@@ -1,5 +1,5 @@
-/* Attention: see attention.cuh.  Scores of a tile of keys, their running maximum and sum, and the weighted values. */
-#include "kernels/cuda/attention.cuh"
+/* Attention: see attention.cuh; of bf16 see flash.cuh.  Scores of a tile of keys, their running maximum and sum, and the weighted values. */
+#include "kernels/cuda/flash.cuh"
 
 /* What a warp knows of its query so far. */
 struct Running {
@@ -59,7 +59,7 @@ CUDA_KERNEL(attention)
     Attention a = attention_of(c, 0, 3, {0, 1, 2, 3, 5, RESULT(0), RESULT(1), 0, 0, 0, 0});
     a.y = OUT(0);
     a.lse = OUT(1);
-    if (a.lead.n && a.s && a.h)
+    if (a.lead.n && a.s && a.h && !flash_attention(c, a))
         PRUN_LAUNCH(attend, dim3((unsigned)((a.s + WARPS - 1) / WARPS), (unsigned)a.h, (unsigned)a.lead.n), WARPS * WARP,
                     attention_shared(a.e, 1), c->stream, a, c->now);
     return cudaGetLastError();

@@ -1,6 +1,6 @@
-/* The gradient of attention: see attention.cuh.  With D = dy . y of a query, and per key P = exp(score - lse):
+/* The gradient of attention: see attention.cuh; of bf16 see flash.cuh.  With D = dy . y of a query, and per key P = exp(score - lse):
  * dS = P (kept dy . v - D); dq = scale dS k, dk = scale dS^T q, dv = (kept P)^T dy, dbias = dS summed over leading indices. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/flash.cuh"
 
 /* A warp for each query and head: D. */
 static __global__ void __launch_bounds__(WARPS * WARP) query_dots(Attention a)
@@ -10,8 +10,10 @@ static __global__ void __launch_bounds__(WARPS * WARP) query_dots(Attention a)
         return;
     At<SEES> at = loop_at(a.lead, n / rows);
     float sum = 0;
-    for (int i = (int)threadIdx.x % WARP; i < a.e; i += WARP)
-        sum += num_get(a.dy, at.of[SEE_DY] + row * a.e + i) * num_get(a.y, at.of[SEE_Y] + row * a.e + i);
+    for (int i = (int)threadIdx.x % WARP * WIDE; i < a.e; i += WARP * WIDE) {
+        Wide dy = wide_get(a.dy, at.of[SEE_DY] + row * a.e + i, wide_left(a.e, i)), y = wide_get(a.y, at.of[SEE_Y] + row * a.e + i, wide_left(a.e, i));
+        EACH_OF_WIDE(sum += dy.of[k] * y.of[k])
+    }
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0)
         a.dots[n] = sum;
@@ -113,6 +115,18 @@ static __global__ void __launch_bounds__(BLOCK) bias_grads(Attention a, const Cu
     }
 }
 
+/* dq, dk and dv by tiles without tensor cores. */
+static void launch_grads(const CudaCall *c, const Attention &a)
+{
+    size_t shared = attention_shared(a.e, 2);
+    if (a.dq.at && a.s && a.h)
+        PRUN_LAUNCH(query_grads, dim3((unsigned)((a.s + WARPS - 1) / WARPS), (unsigned)a.h, (unsigned)a.lead.n), WARPS * WARP, shared,
+                    c->stream, a, c->now);
+    if ((a.dk.at || a.dv.at) && a.t && a.g)
+        PRUN_LAUNCH(key_grads, dim3((unsigned)((a.t + WARPS - 1) / WARPS), (unsigned)a.g, (unsigned)a.lead.n), WARPS * WARP, shared,
+                    c->stream, a, c->now);
+}
+
 CUDA_KERNEL(attention_grad)
 {
     Attention a = attention_of(c, 1, 6, {1, 2, 3, 6, 8, 4, 5, 0, RESULT(0), RESULT(1), RESULT(2)});
@@ -125,15 +139,10 @@ CUDA_KERNEL(attention_grad)
     a.dbias = c->call.in->nout > 3 ? OUT(3) : Num{NULL, DT_f32};
     a.dots = reinterpret_cast<float *>(static_cast<double *>(c->call.work) + CUDA_PARTS);
     int64_t rows = (int64_t)a.s * a.h * a.lead.n, pairs = (int64_t)a.h * a.s * a.t;
-    size_t shared = attention_shared(a.e, 2);
     if (rows)
         PRUN_LAUNCH(query_dots, (unsigned)((rows + WARPS - 1) / WARPS), WARPS * WARP, 0, c->stream, a);
-    if (a.dq.at && rows)
-        PRUN_LAUNCH(query_grads, dim3((unsigned)((a.s + WARPS - 1) / WARPS), (unsigned)a.h, (unsigned)a.lead.n), WARPS * WARP, shared,
-                    c->stream, a, c->now);
-    if ((a.dk.at || a.dv.at) && a.t && a.g && a.lead.n)
-        PRUN_LAUNCH(key_grads, dim3((unsigned)((a.t + WARPS - 1) / WARPS), (unsigned)a.g, (unsigned)a.lead.n), WARPS * WARP, shared,
-                    c->stream, a, c->now);
+    if (a.lead.n && !flash_attention_grad(c, a))
+        launch_grads(c, a);
     if (a.dbias.at && pairs)
         PRUN_LAUNCH(bias_grads, blocks_of_threads(pairs), BLOCK, 0, c->stream, a, c->now);
     return cudaGetLastError();

@@ -107,6 +107,6 @@ CUDA_KERNEL(conv2d_grad_w)
     Conv v = conv_of(c, c->call.argt[1], c->call.outt[0], c->call.argt[0]);
     int64_t n = tensor_elements(c->call.outt[0]);
     if (n)
-        PRUN_LAUNCH(tap_grads, (unsigned)n, row_block(v.images * v.row * v.col), 0, c->stream, v, OUT(0), ARG(0), ARG(1), kcall_adds(&c->call, 0));
+        PRUN_LAUNCH(tap_grads, (unsigned)n, row_block(v.images * v.row * v.col * WIDE), 0, c->stream, v, OUT(0), ARG(0), ARG(1), kcall_adds(&c->call, 0));
     return cudaGetLastError();
 }

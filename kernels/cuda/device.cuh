@@ -88,7 +88,7 @@ static __device__ __forceinline__ void num_put_int(const Num &x, int64_t i, int6
     }
 }
 
-static __device__ __forceinline__ bool num_real(const Num &x) { return x.dtype == DT_f32 || x.dtype == DT_bf16; }
+static __host__ __device__ __forceinline__ bool num_real(const Num &x) { return x.dtype == DT_f32 || x.dtype == DT_bf16; }
 
 /* Of any type. */
 static __device__ __forceinline__ double num_get_any(const Num &x, int64_t i)
@@ -107,6 +107,102 @@ static __device__ __forceinline__ void num_put_any(const Num &x, int64_t i, doub
     else
         num_put_int(x, i, (int64_t)value);
 }
+
+/* ---- up to WIDE neighbouring numbers ---- */
+
+/* What a thread takes at a time: 16 bytes of bf16, twice 16 of f32. */
+constexpr int WIDE = 8;
+struct Wide { float of[WIDE]; };
+
+static __device__ __forceinline__ unsigned bf16_pair(float low, float high)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    unsigned word;
+    memcpy(&word, &pair, sizeof word);
+    return word;
+}
+
+static __device__ __forceinline__ uint4 wide_bf16(const Wide &w)
+{
+    return make_uint4(bf16_pair(w.of[0], w.of[1]), bf16_pair(w.of[2], w.of[3]), bf16_pair(w.of[4], w.of[5]), bf16_pair(w.of[6], w.of[7]));
+}
+
+/* Where elements i.. can be loaded and stored 16 bytes at a time, else NULL: the one place that decides it. */
+static __device__ __forceinline__ uint4 *wide_at(const Num &x, int64_t i, int n)
+{
+    char *at = static_cast<char *>(x.at) + i * (x.dtype == DT_bf16 ? 2 : 4);
+    return n == WIDE && (reinterpret_cast<uintptr_t>(at) & 15) == 0 ? reinterpret_cast<uint4 *>(at) : NULL;
+}
+
+/* The n elements from i on, of f32 or bf16, and zeros behind them; the same however they are aligned. */
+static __device__ __forceinline__ Wide wide_get(const Num &x, int64_t i, int n)
+{
+    Wide w;
+    const uint4 *at = wide_at(x, i, n);
+    if (!at) {
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            w.of[k] = k < n ? num_get(x, i + k) : 0;
+    } else if (x.dtype == DT_bf16) {
+        uint4 a = at[0];
+        unsigned word[WIDE / 2] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            w.of[k] = __uint_as_float(k % 2 ? word[k / 2] & 0xffff0000u : word[k / 2] << 16);
+    } else {
+        uint4 a = at[0], b = at[1];
+        unsigned word[WIDE] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            w.of[k] = __uint_as_float(word[k]);
+    }
+    return w;
+}
+
+static __device__ __forceinline__ void wide_put(const Num &x, int64_t i, int n, const Wide &w)
+{
+    uint4 *at = wide_at(x, i, n);
+    if (!at) {
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            if (k < n)
+                num_put(x, i + k, w.of[k]);
+    } else if (x.dtype == DT_bf16) {
+        *at = wide_bf16(w);
+    } else {
+        at[0] = make_uint4(__float_as_uint(w.of[0]), __float_as_uint(w.of[1]), __float_as_uint(w.of[2]), __float_as_uint(w.of[3]));
+        at[1] = make_uint4(__float_as_uint(w.of[4]), __float_as_uint(w.of[5]), __float_as_uint(w.of[6]), __float_as_uint(w.of[7]));
+    }
+}
+
+/* As num_give. */
+static __device__ __forceinline__ void wide_give(const Num &x, int64_t i, int n, Wide w, bool adds)
+{
+    if (adds) {
+        Wide there = wide_get(x, i, n);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            w.of[k] = there.of[k] + w.of[k];
+    }
+    wide_put(x, i, n, w);
+}
+
+static __device__ __forceinline__ float wide_sum(const Wide &w)
+{
+    float sum = w.of[0];
+#pragma unroll
+    for (int k = 1; k < WIDE; k++)
+        sum += w.of[k];
+    return sum;
+}
+
+/* A statement for each of the elements, whose number is k. */
+#define EACH_OF_WIDE(...) \
+    { _Pragma("unroll") for (int k = 0; k < WIDE; k++) { __VA_ARGS__; } }
+
+/* Elements of a row of d from i on, by the threads of a block; the first `wide_left` of them exist. */
+#define ROW_STRIDE(i, d) (int64_t i = (int64_t)threadIdx.x * WIDE; i < (d); i += (int64_t)blockDim.x * WIDE)
+static __device__ __forceinline__ int wide_left(int64_t d, int64_t i) { return (int)(d - i < WIDE ? d - i : WIDE); }
 
 /* ---- loops over factors ---- */
 
@@ -187,6 +283,53 @@ template <int SEEN> static __device__ __forceinline__ At<SEEN> loop_at(const Loo
     return at;
 }
 
+/* A loop whose indices are packs: up to WIDE elements of the innermost factor where every operand has those side by
+ * side or has one for all, else one. */
+template <int SEEN> struct Packs {
+    Loop<SEEN> packs;
+    int64_t    length, each;          /* elements of the innermost factor, and of a pack */
+    int64_t    step[SEEN];            /* between those of a pack */
+};
+
+template <int SEEN> static Packs<SEEN> packs_of(const Loop<SEEN> &l, bool wide)
+{
+    Packs<SEEN> p = {l, 1, 1, {}};
+    int last = l.depth - 1;
+    for (int i = 0; i < SEEN && last >= 0; i++)
+        wide = wide && (l.step[i][last] == 0 || l.step[i][last] == 1);
+    if (l.n == 0 || last < 0 || !wide)
+        return p;
+    p.length = l.extent[last];
+    p.each = WIDE;
+    p.packs.extent[last] = (p.length + WIDE - 1) / WIDE;
+    p.packs.n = l.n / p.length * p.packs.extent[last];
+    for (int i = 0; i < SEEN; i++) {
+        p.step[i] = l.step[i][last];
+        p.packs.step[i][last] *= WIDE;
+    }
+    return p;
+}
+
+/* Elements of the i-th pack. */
+template <int SEEN> static __device__ __forceinline__ int pack_size(const Packs<SEEN> &p, int64_t i)
+{
+    int last = p.packs.depth - 1;
+    if (p.length % p.each == 0)
+        return (int)p.each;
+    return wide_left(p.length, (last ? i % p.packs.extent[last] : i) * WIDE);
+}
+
+/* The n numbers of operand `seen` in the pack that begins at its element `at`; of none: zeros. */
+template <int SEEN> static __device__ __forceinline__ Wide pack_get(const Packs<SEEN> &p, int seen, const Num &x, int64_t at, int n)
+{
+    Wide w = {};
+    if (x.at && p.step[seen])
+        return wide_get(x, at, n);
+    if (x.at)
+        EACH_OF_WIDE(w.of[k] = num_get(x, at))
+    return w;
+}
+
 /* ---- what `mean` divides by ---- */
 
 struct Mean {
@@ -221,8 +364,8 @@ static __device__ __forceinline__ float mean_by(const Mean &m, const CudaStep *n
 
 enum { BLOCK = 256, WARP = 32 };
 
-/* Threads for a row of d elements, and blocks for n threads of work. */
-static inline unsigned row_block(int64_t d) { return d <= 64 ? 32 : d <= 512 ? 64 : d <= 2048 ? 128 : BLOCK; }
+/* Threads for a row of d elements that are taken WIDE at a time, and blocks for n threads of work. */
+static inline unsigned row_block(int64_t d) { return d <= 512 ? 32 : d <= 1024 ? 64 : d <= 2048 ? 128 : BLOCK; }
 static inline unsigned blocks_for(int64_t n, int64_t most) { return (unsigned)(n < most ? n : most); }
 static inline unsigned blocks_of_threads(int64_t n) { return blocks_for((n + BLOCK - 1) / BLOCK, 16384); }
 #define GRID_STRIDE(i, n) (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)

@@ -1,8 +1,7 @@
 /* Look-up in a table, of which a rank may hold some rows, and its gradient.
  *
- * The gradient is deterministic without atomics, lists or scratch: the first token that has an id adds up the gradients
- * of all tokens with that id, in their order.  That compares ids in pairs, 32 at a time: for 16384 tokens 4 million
- * comparisons of a warp for each strip of columns. */
+ * The gradient is deterministic without atomics: tokens are sorted by the row they name, and of one row by their number; then
+ * a warp adds up each row's tokens, in that order.  Sorting is by ranks: runs of a block, then pairs of runs merged. */
 #include "kernels/cuda/device.cuh"
 
 struct Table {
@@ -34,8 +33,16 @@ static __global__ void __launch_bounds__(BLOCK) look_up(Table t)
 {
     At<2> at = loop_at(t.tokens, blockIdx.x);
     int64_t row = table_row(t, num_int(t.ids, at.of[0]));
-    for (int64_t i = threadIdx.x; i < t.d; i += blockDim.x)
-        num_put(t.rows, at.of[1] + i * t.stride, row < 0 ? 0 : num_get(t.table, row * t.d + i));
+    for ROW_STRIDE(i, t.d) {
+        int left = wide_left(t.d, i);
+        Wide w = {};
+        if (row >= 0)
+            w = wide_get(t.table, row * t.d + i, left);
+        if (t.stride == 1)
+            wide_put(t.rows, at.of[1] + i, left, w);
+        else
+            EACH_OF_WIDE(if (k < left) num_put(t.rows, at.of[1] + (i + k) * t.stride, w.of[k]))
+    }
 }
 
 CUDA_KERNEL(embed)
@@ -49,35 +56,100 @@ CUDA_KERNEL(embed)
     return cudaGetLastError();
 }
 
-/* Whether a token before `token` has this id; by a warp. */
-static __device__ bool seen_before(const Table &t, int64_t token, int64_t id)
+/* ---- tokens sorted by row: a key is the row, then the token; behind all others those of other ranks ---- */
+
+typedef unsigned long long Key;
+constexpr unsigned OTHERS = 0xffffffffu;
+
+static __device__ __forceinline__ unsigned key_row(Key key) { return (unsigned)(key >> 32); }
+static __device__ __forceinline__ unsigned key_token(Key key) { return (unsigned)key; }
+
+/* Keys of a block's tokens, each at the number of those below it. */
+static __global__ void __launch_bounds__(BLOCK) sort_runs(Table t, Key *sorted)
 {
-    for (int64_t from = 0; from < token; from += WARP) {
-        int64_t i = from + threadIdx.x % WARP;
-        if (__any_sync(0xffffffffu, i < token && num_int(t.ids, loop_at(t.tokens, i).of[0]) == id))
-            return true;
+    __shared__ Key run[BLOCK];
+    int64_t first = (int64_t)blockIdx.x * BLOCK, token = first + threadIdx.x;
+    int n = (int)min((int64_t)BLOCK, t.tokens.n - first), rank = 0;
+    Key mine = 0;
+    if (token < t.tokens.n) {
+        int64_t row = table_row(t, num_int(t.ids, loop_at(t.tokens, token).of[0]));
+        mine = (Key)(row < 0 ? OTHERS : (unsigned)row) << 32 | (Key)token;
     }
-    return false;
+    run[threadIdx.x] = mine;
+    __syncthreads();
+    for (int i = 0; i < n; i++)
+        rank += run[i] < mine;
+    if (token < t.tokens.n)
+        sorted[first + rank] = mine;
 }
 
-/* A block of one warp: a token and a strip of columns, one to a lane. */
-static __global__ void __launch_bounds__(WARP) add_up(Table t, bool adds)
+/* Pairs of sorted runs of `width` keys: a key goes behind those of its run and those of the other that are below it. */
+static __global__ void __launch_bounds__(BLOCK) merge_runs(const Key *from, Key *to, int64_t n, int64_t width)
 {
-    int64_t token = blockIdx.x, column = (int64_t)blockIdx.y * WARP + threadIdx.x, id = num_int(t.ids, loop_at(t.tokens, token).of[0]);
-    int64_t row = table_row(t, id);
-    float sum = 0;
-    if (row < 0 || seen_before(t, token, id))
+    for GRID_STRIDE(i, n) {
+        int64_t pair = i / (2 * width) * (2 * width), middle = min(pair + width, n);
+        int64_t first = i < middle ? middle : pair, low = first, high = i < middle ? min(middle + width, n) : middle;
+        Key mine = from[i];
+        while (low < high) {
+            int64_t middle_of = (low + high) / 2;
+            if (from[middle_of] < mine)
+                low = middle_of + 1;
+            else
+                high = middle_of;
+        }
+        to[i + low - first - (i < middle ? 0 : width)] = mine;
+    }
+}
+
+/* All tokens; returns in which of two arrays they come to lie. */
+static const Key *launch_sort(const CudaCall *c, const Table &t, Key *one, Key *other)
+{
+    int64_t n = t.tokens.n;
+    PRUN_LAUNCH(sort_runs, (unsigned)((n + BLOCK - 1) / BLOCK), BLOCK, 0, c->stream, t, one);
+    for (int64_t width = BLOCK; width < n; width *= 2) {
+        PRUN_LAUNCH(merge_runs, blocks_of_threads(n), BLOCK, 0, c->stream, one, other, n, width);
+        Key *merged = other;
+        other = one;
+        one = merged;
+    }
+    return one;
+}
+
+/* ---- rows added up ---- */
+
+static __device__ __forceinline__ Wide token_row(const Table &t, unsigned token, int64_t column, int left)
+{
+    int64_t at = loop_at(t.tokens, token).of[1] + column * t.stride;
+    if (t.stride == 1)
+        return wide_get(t.rows, at, left);
+    Wide w;
+    EACH_OF_WIDE(w.of[k] = k < left ? num_get(t.rows, at + k * t.stride) : 0)
+    return w;
+}
+
+/* A block of one warp for each key and strip of columns, WIDE to a lane; the first key of a row does its work. */
+static __global__ void __launch_bounds__(WARP) add_up(Table t, const Key *sorted, bool adds)
+{
+    int64_t first = blockIdx.x, column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * WIDE;
+    unsigned row = key_row(sorted[first]);
+    int left = column < t.d ? wide_left(t.d, column) : 0, many = WARP;
+    if (row == OTHERS || (first > 0 && key_row(sorted[first - 1]) == row))
         return;
-    for (int64_t from = token; from < t.tokens.n; from += WARP) {
-        int64_t i = from + threadIdx.x;
-        unsigned same = __ballot_sync(0xffffffffu, i < t.tokens.n && num_int(t.ids, loop_at(t.tokens, i).of[0]) == id);
-        for (; same; same &= same - 1) {
-            At<2> at = loop_at(t.tokens, from + __ffs((int)same) - 1);
-            sum += column < t.d ? num_get(t.rows, at.of[1] + column * t.stride) : 0;
+    Wide sum = {};
+    for (int64_t from = first; many == WARP; from += WARP) {
+        Key mine = from + threadIdx.x < t.tokens.n ? sorted[from + threadIdx.x] : ~(Key)0;
+        many = __popc(__ballot_sync(0xffffffffu, key_row(mine) == row));
+#pragma unroll 4
+        for (int i = 0; i < many; i++) {
+            unsigned token = key_token(__shfl_sync(0xffffffffu, mine, i));
+            Wide w = {};
+            if (left > 0)
+                w = token_row(t, token, column, left);
+            EACH_OF_WIDE(sum.of[k] += w.of[k])
         }
     }
-    if (column < t.d)
-        num_give(t.table, row * t.d + column, sum, adds);
+    if (left > 0)
+        wide_give(t.table, (int64_t)row * t.d + column, left, sum, adds);
 }
 
 CUDA_KERNEL(embed_grad)
@@ -88,7 +160,10 @@ CUDA_KERNEL(embed_grad)
     t.stride = arg_stride(&c->call, 1, c->call.in->out_factor[0][1]);
     bool adds = kcall_adds(&c->call, 0);
     cudaError_t e = adds ? cudaSuccess : clear(c, 0);
-    if (!e && t.tokens.n && t.d)
-        PRUN_LAUNCH(add_up, dim3((unsigned)t.tokens.n, (unsigned)((t.d + WARP - 1) / WARP)), WARP, 0, c->stream, t, adds);
+    if (!e && t.tokens.n && t.d) {
+        Key *key = static_cast<Key *>(c->call.work);
+        const Key *sorted = launch_sort(c, t, key, key + t.tokens.n);
+        PRUN_LAUNCH(add_up, dim3((unsigned)t.tokens.n, (unsigned)((t.d + WARP * WIDE - 1) / (WARP * WIDE))), WARP, 0, c->stream, t, sorted, adds);
+    }
     return e ? e : cudaGetLastError();
 }

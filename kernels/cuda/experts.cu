@@ -108,14 +108,15 @@ static __global__ void __launch_bounds__(BLOCK) fill_slots(Sparse m, Num x, Num 
         unsigned takes = __ballot_sync(0xffffffffu, s < m.s && num_get(route, (g * m.s + s) * m.experts + e) != 0);
         for (; takes && slot < m.slots; takes &= takes - 1, slot++) {
             s = from + __ffs((int)takes) - 1;
-            for (int64_t i = threadIdx.x; i < m.d; i += blockDim.x)
-                num_put(y, (first + slot) * m.d + i, num_get(x, (g * m.s + s) * m.d + i));
+            for ROW_STRIDE(i, m.d)
+                wide_put(y, (first + slot) * m.d + i, wide_left(m.d, i), wide_get(x, (g * m.s + s) * m.d + i, wide_left(m.d, i)));
             if (threadIdx.x == 0 && token.at)
                 num_put_int(token, first + slot, s);
         }
     }
-    for (int64_t i = (first + slot) * m.d + threadIdx.x; i < (first + m.slots) * m.d; i += blockDim.x)
-        num_put(y, i, 0);
+    int64_t empty = (m.slots - slot) * m.d;
+    for ROW_STRIDE(i, empty)
+        wide_put(y, (first + slot) * m.d + i, wide_left(empty, i), Wide{});
     for (int64_t i = slot + threadIdx.x; token.at && i < m.slots; i += blockDim.x)
         num_put_int(token, first + i, -1);
 }
@@ -147,14 +148,18 @@ static __device__ int64_t slot_with(const Num &token, int64_t first, int64_t slo
 static __global__ void __launch_bounds__(BLOCK) gather_slots(Sparse m, Num y, Num route, Num token, Num out)
 {
     int64_t g = blockIdx.x / m.s, s = blockIdx.x % m.s;
-    for (int64_t i = threadIdx.x; i < m.d; i += blockDim.x) {
-        float sum = 0;
+    for ROW_STRIDE(i, m.d) {
+        int left = wide_left(m.d, i);
+        Wide sum = {};
         for (int64_t e = 0; e < m.experts; e++) {
             int64_t first = (g * m.experts + e) * m.slots, slot = slot_with(token, first, m.slots, s);
-            if (slot >= 0)
-                sum += (route.at ? num_get(route, (int64_t)blockIdx.x * m.experts + e) : 1) * num_get(y, (first + slot) * m.d + i);
+            if (slot < 0)
+                continue;
+            float weight = route.at ? num_get(route, (int64_t)blockIdx.x * m.experts + e) : 1;
+            Wide w = wide_get(y, (first + slot) * m.d + i, left);
+            EACH_OF_WIDE(sum.of[k] += weight * w.of[k])
         }
-        num_put(out, (int64_t)blockIdx.x * m.d + i, sum);
+        wide_put(out, (int64_t)blockIdx.x * m.d + i, left, sum);
     }
 }
 
@@ -180,11 +185,16 @@ static __global__ void __launch_bounds__(BLOCK) slot_grads(Sparse m, Num dout, N
     int64_t at = blockIdx.x, s = num_int(token, at), g = at / (m.experts * m.slots), e = at / m.slots % m.experts;
     int64_t row = (g * m.s + s) * m.experts + e, from = (g * m.s + s) * m.d;
     float sum = 0, weight = s < 0 ? 0 : num_get(route, row);
-    for (int64_t i = threadIdx.x; i < m.d; i += blockDim.x) {
-        float d = s < 0 ? 0 : num_get(dout, from + i);
-        sum += s < 0 ? 0 : d * num_get(y, at * m.d + i);
+    for ROW_STRIDE(i, m.d) {
+        int left = wide_left(m.d, i);
+        Wide d = {}, row_of_y = {};
+        if (s >= 0) {
+            d = wide_get(dout, from + i, left);
+            row_of_y = wide_get(y, at * m.d + i, left);
+        }
+        EACH_OF_WIDE(sum += d.of[k] * row_of_y.of[k]; d.of[k] *= weight)
         if (dy.at)
-            num_put(dy, at * m.d + i, weight * d);
+            wide_put(dy, at * m.d + i, left, d);
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0 && droute.at && s >= 0)
@@ -232,7 +242,7 @@ CUDA_KERNEL(load_balance)
     const Tensor *t = c->call.argt[0];
     int64_t n = row_length(t), s = t->axis[t->rank - 2].local, groups = tensor_elements(c->call.outt[0]);
     if (groups)
-        PRUN_LAUNCH(balance, (unsigned)groups, row_block(s), 0, c->stream, ARG(0), ARG(1), OUT(0), s, n);
+        PRUN_LAUNCH(balance, (unsigned)groups, row_block(s * WIDE), 0, c->stream, ARG(0), ARG(1), OUT(0), s, n);
     return cudaGetLastError();
 }
 
@@ -250,6 +260,6 @@ CUDA_KERNEL(load_balance_grad)
     const Tensor *t = c->call.argt[1];
     int64_t n = row_length(t), s = t->axis[t->rank - 2].local, blocks = s ? tensor_elements(c->call.outt[0]) / s : 0;
     if (blocks)
-        PRUN_LAUNCH(balance_grad, (unsigned)blocks, row_block(s), 0, c->stream, ARG(0), ARG(1), OUT(0), s, n);
+        PRUN_LAUNCH(balance_grad, (unsigned)blocks, row_block(s * WIDE), 0, c->stream, ARG(0), ARG(1), OUT(0), s, n);
     return cudaGetLastError();
 }

@@ -1,14 +1,15 @@
 /* Ops that move elements: parts of an axis, axes joined, constants.  Transposes are in elementwise.cu. */
 #include "kernels/cuda/device.cuh"
 
-/* Every element of a loop, of any type, from x at an offset to y at an offset.  Operands: y, x. */
-static __global__ void __launch_bounds__(BLOCK) copy(Loop<2> l, int64_t y_from, int64_t x_from, Num y, Num x)
+/* Every element of a loop, of any type, from x at an offset to y at an offset.  Operands: y, x.  Packs are of f32 and bf16. */
+static __global__ void __launch_bounds__(BLOCK) copy(Packs<2> p, int64_t y_from, int64_t x_from, Num y, Num x)
 {
-    for GRID_STRIDE(i, l.n) {
-        At<2> at = loop_at(l, i);
+    for GRID_STRIDE(i, p.packs.n) {
+        At<2> at = loop_at(p.packs, i);
         int64_t to = at.of[0] + y_from, from = at.of[1] + x_from;
+        int n = pack_size(p, i);
         if (num_real(y))
-            num_put(y, to, num_get(x, from));
+            wide_put(y, to, n, pack_get(p, 1, x, from, n));
         else
             num_put_int(y, to, num_int(x, from));
     }
@@ -16,8 +17,9 @@ static __global__ void __launch_bounds__(BLOCK) copy(Loop<2> l, int64_t y_from, 
 
 static cudaError_t launch_copy(const CudaCall *c, const Loop<2> &l, int64_t y_from, int arg, int64_t x_from)
 {
+    Packs<2> p = packs_of(l, num_real(OUT(0)));
     if (l.n)
-        PRUN_LAUNCH(copy, blocks_of_threads(l.n), BLOCK, 0, c->stream, l, y_from, x_from, OUT(0), ARG(arg));
+        PRUN_LAUNCH(copy, blocks_of_threads(p.packs.n), BLOCK, 0, c->stream, p, y_from, x_from, OUT(0), ARG(arg));
     return cudaGetLastError();
 }
 

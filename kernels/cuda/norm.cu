@@ -11,10 +11,25 @@ struct Norm {
     bool    centered;
 };
 
-/* An element of the sum, rounded as if the sum had been stored. */
-static __device__ __forceinline__ float element(const Norm &n, int64_t i)
+/* Elements of the sum, rounded as if the sum had been stored. */
+static __device__ __forceinline__ Wide elements(const Norm &n, int64_t i, int left)
 {
-    return n.y.at ? num_round(n.x.dtype, num_get(n.x, i) + num_get(n.y, i)) : num_get(n.x, i);
+    Wide x = wide_get(n.x, i, left);
+    if (n.y.at) {
+        Wide y = wide_get(n.y, i, left);
+        EACH_OF_WIDE(x.of[k] = num_round(n.x.dtype, x.of[k] + y.of[k]))
+    }
+    return x;
+}
+
+/* x normalized, scaled and shifted. */
+static __device__ __forceinline__ void put_normal(const Norm &n, int64_t at, int64_t i, int left, Wide x, float mean, float rstd)
+{
+    Wide w = wide_get(n.w, i, left), b = {};
+    if (n.b.at)
+        b = wide_get(n.b, i, left);
+    EACH_OF_WIDE(x.of[k] = (x.of[k] - mean) * rstd * w.of[k] + b.of[k])
+    wide_put(n.out, at + i, left, x);
 }
 
 static __global__ void __launch_bounds__(BLOCK) normalize(Norm n)
@@ -22,20 +37,22 @@ static __global__ void __launch_bounds__(BLOCK) normalize(Norm n)
     int64_t row = blockIdx.x, at = row * n.d;
     float mean = 0, square = 0;
     if (n.centered) {
-        for (int64_t i = threadIdx.x; i < n.d; i += blockDim.x)
-            mean += element(n, at + i);
+        for ROW_STRIDE(i, n.d)
+            mean += wide_sum(elements(n, at + i, wide_left(n.d, i)));
         mean = block_sum(mean) / (float)n.d;
     }
-    for (int64_t i = threadIdx.x; i < n.d; i += blockDim.x) {
-        float v = element(n, at + i) - mean;
-        square += v * v;
+    for ROW_STRIDE(i, n.d) {
+        int left = wide_left(n.d, i);
+        Wide x = elements(n, at + i, left);
+        EACH_OF_WIDE(float v = k < left ? x.of[k] - mean : 0; square += v * v)
     }
     float rstd = 1 / sqrtf(block_sum(square) / (float)n.d + n.eps);
-    for (int64_t i = threadIdx.x; i < n.d; i += blockDim.x) {
-        float x = element(n, at + i);
+    for ROW_STRIDE(i, n.d) {
+        int left = wide_left(n.d, i);
+        Wide x = elements(n, at + i, left);
         if (n.sum.at)
-            num_put(n.sum, at + i, x);
-        num_put(n.out, at + i, (x - mean) * rstd * num_get(n.w, i) + (n.b.at ? num_get(n.b, i) : 0));
+            wide_put(n.sum, at + i, left, x);
+        put_normal(n, at, i, left, x, mean, rstd);
     }
     if (threadIdx.x == 0 && n.mean.at)
         num_put(n.mean, row, mean);
@@ -82,55 +99,67 @@ struct Saved {
     int64_t rows, d;
 };
 
-static __device__ __forceinline__ float normalized(const Saved &s, int64_t row, int64_t i)
+static __device__ __forceinline__ Wide normalized(const Saved &s, int64_t row, int64_t i, int left)
 {
-    return (num_get(s.x, row * s.d + i) - (s.mean.at ? num_get(s.mean, row) : 0)) * num_get(s.rstd, row);
+    Wide x = wide_get(s.x, row * s.d + i, left);
+    float mean = s.mean.at ? num_get(s.mean, row) : 0, rstd = num_get(s.rstd, row);
+    EACH_OF_WIDE(x.of[k] = (x.of[k] - mean) * rstd)
+    return x;
+}
+
+/* dy times the scale. */
+static __device__ __forceinline__ Wide scaled(const Saved &s, int64_t row, int64_t i, int left)
+{
+    Wide g = wide_get(s.dy, row * s.d + i, left), w = wide_get(s.w, i, left);
+    EACH_OF_WIDE(g.of[k] *= w.of[k])
+    return g;
 }
 
 static __global__ void __launch_bounds__(BLOCK) norm_grad_rows(Saved s, Num dx, bool adds)
 {
     int64_t row = blockIdx.x;
     float mean_g = 0, mean_gh = 0;
-    for (int64_t i = threadIdx.x; i < s.d; i += blockDim.x) {
-        float g = num_get(s.dy, row * s.d + i) * num_get(s.w, i);
-        mean_g += g;
-        mean_gh += g * normalized(s, row, i);
+    for ROW_STRIDE(i, s.d) {
+        int left = wide_left(s.d, i);
+        Wide g = scaled(s, row, i, left), h = normalized(s, row, i, left);
+        EACH_OF_WIDE(mean_g += g.of[k]; mean_gh += g.of[k] * h.of[k])
     }
     mean_gh = block_sum(mean_gh) / (float)s.d;
     mean_g = s.mean.at ? block_sum(mean_g) / (float)s.d : 0;
     float rstd = num_get(s.rstd, row);
-    for (int64_t i = threadIdx.x; i < s.d; i += blockDim.x) {
-        float g = num_get(s.dy, row * s.d + i) * num_get(s.w, i);
-        num_give(dx, row * s.d + i, rstd * (g - mean_g - normalized(s, row, i) * mean_gh), adds);
+    for ROW_STRIDE(i, s.d) {
+        int left = wide_left(s.d, i);
+        Wide g = scaled(s, row, i, left), h = normalized(s, row, i, left);
+        EACH_OF_WIDE(g.of[k] = rstd * (g.of[k] - mean_g - h.of[k] * mean_gh))
+        wide_give(dx, row * s.d + i, left, g, adds);
     }
 }
 
-enum { COLUMNS = 32, ROW_LANES = 8 };
+constexpr int PACKS = 4, COLUMNS = PACKS * WIDE, ROW_LANES = BLOCK / PACKS;
 
-/* Blocks of 32 columns; each of 8 rows of threads sums every eighth row of the tensor. */
-static __global__ void __launch_bounds__(COLUMNS * ROW_LANES) norm_grad_columns(Saved s, Num dw, Num db, bool dw_adds, bool db_adds)
+/* Blocks of COLUMNS columns; each of ROW_LANES rows of threads sums every ROW_LANES-th row of the tensor. */
+static __global__ void __launch_bounds__(BLOCK) norm_grad_columns(Saved s, Num dw, Num db, bool dw_adds, bool db_adds)
 {
     __shared__ float part[2][ROW_LANES][COLUMNS];
-    int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
-    float scale = 0, shift = 0;
+    int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x * WIDE;
+    Wide scale = {}, shift = {};
     for (int64_t row = threadIdx.y; i < s.d && row < s.rows; row += ROW_LANES) {
-        float g = num_get(s.dy, row * s.d + i);
-        scale += g * normalized(s, row, i);
-        shift += g;
+        int left = wide_left(s.d, i);
+        Wide g = wide_get(s.dy, row * s.d + i, left), h = normalized(s, row, i, left);
+        EACH_OF_WIDE(scale.of[k] += g.of[k] * h.of[k]; shift.of[k] += g.of[k])
     }
-    part[0][threadIdx.y][threadIdx.x] = scale;
-    part[1][threadIdx.y][threadIdx.x] = shift;
+    EACH_OF_WIDE(part[0][threadIdx.y][threadIdx.x * WIDE + k] = scale.of[k]; part[1][threadIdx.y][threadIdx.x * WIDE + k] = shift.of[k])
     __syncthreads();
-    if (threadIdx.y != 0 || i >= s.d)
+    int64_t thread = threadIdx.y * PACKS + threadIdx.x, column = thread % COLUMNS, which = thread / COLUMNS, at = (int64_t)blockIdx.x * COLUMNS + column;
+    if (which > 1 || at >= s.d)
         return;
-    for (int k = 1; k < ROW_LANES; k++) {
-        scale += part[0][k][threadIdx.x];
-        shift += part[1][k][threadIdx.x];
-    }
-    if (dw.at)
-        num_give(dw, i, scale, dw_adds);
-    if (db.at)
-        num_give(db, i, shift, db_adds);
+    float sum = part[which][0][column];
+    for (int k = 1; k < ROW_LANES; k++)
+        sum += part[which][k][column];
+    if (which == 0 && dw.at)
+        num_give(dw, at, sum, dw_adds);
+    if (which == 1 && db.at)
+        num_give(db, at, sum, db_adds);
 }
 
 static cudaError_t launch_norm_grad(const CudaCall *c, Saved s, Num db)
@@ -140,7 +169,7 @@ static cudaError_t launch_norm_grad(const CudaCall *c, Saved s, Num db)
     if (OUT(0).at && s.rows)
         PRUN_LAUNCH(norm_grad_rows, (unsigned)s.rows, row_block(s.d), 0, c->stream, s, OUT(0), kcall_adds(&c->call, 0));
     if ((OUT(1).at || db.at) && s.d)
-        PRUN_LAUNCH(norm_grad_columns, (unsigned)((s.d + COLUMNS - 1) / COLUMNS), dim3(COLUMNS, ROW_LANES), 0, c->stream, s, OUT(1), db,
+        PRUN_LAUNCH(norm_grad_columns, (unsigned)((s.d + COLUMNS - 1) / COLUMNS), dim3(PACKS, ROW_LANES), 0, c->stream, s, OUT(1), db,
                     kcall_adds(&c->call, 1), kcall_adds(&c->call, 2));
     return cudaGetLastError();
 }

@@ -23,27 +23,33 @@ static __device__ __forceinline__ float clip_of(const Num &squares, float most)
 struct States { Num w, g, m, v, norm, new_w, new_m, new_v, rounded; };
 
 /* What is stepped, and what the model computes with where that is rounded from it. */
-static __device__ __forceinline__ void give_weight(const States &s, int64_t i, float w)
+static __device__ __forceinline__ void give_weight(const States &s, int64_t i, int n, Wide w)
 {
-    num_put(s.new_w, i, w);
-    if (s.rounded.at)
-        num_put(s.rounded, i, num_round(s.new_w.dtype, w));
+    wide_put(s.new_w, i, n, w);
+    if (s.rounded.at) {
+        EACH_OF_WIDE(w.of[k] = num_round(s.new_w.dtype, w.of[k]))
+        wide_put(s.rounded, i, n, w);
+    }
 }
 
-static __global__ void __launch_bounds__(BLOCK) adamw(States s, Settings o, int64_t n, const CudaStep *now)
+static __global__ void __launch_bounds__(BLOCK) adamw(States s, Settings o, int64_t elements, const CudaStep *now)
 {
     float clip = clip_of(s.norm, o.clip), lr = (float)now->lr, rate = (float)(now->lr / now->correction1), second = (float)(1 / now->correction2);
-    for GRID_STRIDE(i, n) {
-        float w = num_get(s.w, i), m = num_get(s.m, i), v = num_get(s.v, i), g = num_get(s.g, i) * clip;
-        if (clip >= 0) {
-            w -= lr * o.decay * w;
-            m = o.beta1 * m + o.rest1 * g;
-            v = o.beta2 * v + o.rest2 * g * g;
-            w -= rate * m / (sqrtf(v * second) + o.eps);
+    for GRID_STRIDE(pack, (elements + WIDE - 1) / WIDE) {
+        int64_t i = pack * WIDE;
+        int n = wide_left(elements, i);
+        Wide w = wide_get(s.w, i, n), m = wide_get(s.m, i, n), v = wide_get(s.v, i, n), gradient = wide_get(s.g, i, n);
+#pragma unroll
+        for (int k = 0; k < WIDE && clip >= 0; k++) {
+            float g = gradient.of[k] * clip;
+            w.of[k] -= lr * o.decay * w.of[k];
+            m.of[k] = o.beta1 * m.of[k] + o.rest1 * g;
+            v.of[k] = o.beta2 * v.of[k] + o.rest2 * g * g;
+            w.of[k] -= rate * m.of[k] / (sqrtf(v.of[k] * second) + o.eps);
         }
-        give_weight(s, i, w);
-        num_put(s.new_m, i, m);
-        num_put(s.new_v, i, v);
+        give_weight(s, i, n, w);
+        wide_put(s.new_m, i, n, m);
+        wide_put(s.new_v, i, n, v);
     }
 }
 
@@ -52,22 +58,27 @@ CUDA_KERNEL(adamw)
     States s = {ARG(0), ARG(1), ARG(2), ARG(3), ARG(4), OUT(0), OUT(1), OUT(2), c->call.in->nout > 3 ? OUT(3) : Num{NULL, DT_f32}};
     int64_t n = tensor_elements(c->call.argt[0]);
     if (n)
-        PRUN_LAUNCH(adamw, blocks_of_threads(n), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
+        PRUN_LAUNCH(adamw, blocks_of_threads((n + WIDE - 1) / WIDE), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
     return cudaGetLastError();
 }
 
-static __global__ void __launch_bounds__(BLOCK) sgd(States s, Settings o, int64_t n, const CudaStep *now)
+static __global__ void __launch_bounds__(BLOCK) sgd(States s, Settings o, int64_t elements, const CudaStep *now)
 {
     float clip = clip_of(s.norm, o.clip), lr = (float)now->lr;
-    for GRID_STRIDE(i, n) {
-        float w = num_get(s.w, i), m = s.m.at ? num_get(s.m, i) : 0, g = num_get(s.g, i) * clip;
-        if (clip >= 0) {
-            m = o.momentum * m + g + o.decay * w;
-            w -= lr * m;
+    for GRID_STRIDE(pack, (elements + WIDE - 1) / WIDE) {
+        int64_t i = pack * WIDE;
+        int n = wide_left(elements, i);
+        Wide w = wide_get(s.w, i, n), m = {}, g = wide_get(s.g, i, n);
+        if (s.m.at)
+            m = wide_get(s.m, i, n);
+#pragma unroll
+        for (int k = 0; k < WIDE && clip >= 0; k++) {
+            m.of[k] = o.momentum * m.of[k] + g.of[k] * clip + o.decay * w.of[k];
+            w.of[k] -= lr * m.of[k];
         }
-        give_weight(s, i, w);
+        give_weight(s, i, n, w);
         if (s.new_m.at)
-            num_put(s.new_m, i, m);
+            wide_put(s.new_m, i, n, m);
     }
 }
 
@@ -77,6 +88,6 @@ CUDA_KERNEL(sgd)
     States s = {ARG(0), ARG(1), ARG(2), none, ARG(3), OUT(0), OUT(1), none, c->call.in->nout > 2 ? OUT(2) : none};
     int64_t n = tensor_elements(c->call.argt[0]);
     if (n)
-        PRUN_LAUNCH(sgd, blocks_of_threads(n), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
+        PRUN_LAUNCH(sgd, blocks_of_threads((n + WIDE - 1) / WIDE), BLOCK, 0, c->stream, s, settings_of(c), n, c->now);
     return cudaGetLastError();
 }

@@ -8,6 +8,7 @@ struct Row {
     int64_t at;
 };
 static __device__ __forceinline__ float row_get(const Row &r, int64_t i) { return num_get(r.x, r.at + i); }
+static __device__ __forceinline__ Wide row_wide(const Row &r, int64_t i, int left) { return wide_get(r.x, r.at + i, left); }
 
 /* exp(x - top), 0 for -inf even where nothing is larger. */
 static __device__ __forceinline__ float exp_below(float x, float top) { return expf(x - (top == -INFINITY ? 0 : top)); }
@@ -15,18 +16,24 @@ static __device__ __forceinline__ float exp_below(float x, float top) { return e
 /* What the loss of a row needs to know of its logits: see kernels/classes.h. */
 struct Stats { float top, sum, target, total; };
 
-/* The largest of n numbers, and the sum of exponentials of what they lie below it; by a block. */
+/* The largest of n numbers, and the sum of exponentials of what they lie below it; by a block, in one pass: what a thread
+ * has summed shrinks when it meets a larger number. */
 static __device__ Stats row_stats(const Row &r, int64_t n, bool want_total)
 {
     Stats s = {-INFINITY, 0, 0, 0};
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        s.top = fmaxf(s.top, row_get(r, i));
-    s.top = block_max(s.top);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        s.sum += exp_below(row_get(r, i), s.top);
-        s.total += row_get(r, i);
+    for ROW_STRIDE(i, n) {
+        int left = wide_left(n, i);
+        Wide x = row_wide(r, i, left);
+        float top = s.top;
+        EACH_OF_WIDE(top = k < left ? fmaxf(top, x.of[k]) : top)
+        s.sum *= exp_below(s.top, top);
+        EACH_OF_WIDE(s.sum += k < left ? exp_below(x.of[k], top) : 0)
+        s.total += wide_sum(x);
+        s.top = top;
     }
-    s.sum = block_sum(s.sum);
+    float top = block_max(s.top);
+    s.sum = block_sum(s.sum * exp_below(s.top, top));
+    s.top = top;
     s.total = want_total ? block_sum(s.total) : 0;
     return s;
 }
@@ -37,8 +44,12 @@ static __global__ void __launch_bounds__(BLOCK) softmax_rows(Num x, Num y, int64
 {
     Row r = {x, (int64_t)blockIdx.x * d};
     float lse = stats_lse(row_stats(r, d, false));
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
-        num_put(y, r.at + i, expf(row_get(r, i) - lse));
+    for ROW_STRIDE(i, d) {
+        int left = wide_left(d, i);
+        Wide w = row_wide(r, i, left);
+        EACH_OF_WIDE(w.of[k] = expf(w.of[k] - lse))
+        wide_put(y, r.at + i, left, w);
+    }
 }
 
 CUDA_KERNEL(softmax)
@@ -54,11 +65,17 @@ static __global__ void __launch_bounds__(BLOCK) softmax_grad_rows(Num dy, Num y,
 {
     int64_t at = (int64_t)blockIdx.x * d;
     float sum = 0;
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
-        sum += num_get(dy, at + i) * num_get(y, at + i);
+    for ROW_STRIDE(i, d) {
+        Wide g = wide_get(dy, at + i, wide_left(d, i)), p = wide_get(y, at + i, wide_left(d, i));
+        EACH_OF_WIDE(sum += g.of[k] * p.of[k])
+    }
     sum = block_sum(sum);
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
-        num_put(dx, at + i, num_get(y, at + i) * (num_get(dy, at + i) - sum));
+    for ROW_STRIDE(i, d) {
+        int left = wide_left(d, i);
+        Wide g = wide_get(dy, at + i, left), p = wide_get(y, at + i, left);
+        EACH_OF_WIDE(g.of[k] = p.of[k] * (g.of[k] - sum))
+        wide_put(dx, at + i, left, g);
+    }
 }
 
 CUDA_KERNEL(softmax_grad)
@@ -132,11 +149,15 @@ static __device__ __forceinline__ float stats_loss(const Stats &s, float smooth,
 }
 
 /* The gradient of a row's loss times `by`; 0: it does not count and has none.  May overwrite the logits. */
-static __device__ void row_grad(const Classes &k, const Row &x, float lse, int64_t column, float by, int64_t out)
+static __device__ void row_grad(const Classes &c, const Row &x, float lse, int64_t column, float by, int64_t out)
 {
-    for (int64_t i = threadIdx.x; i < k.columns; i += blockDim.x) {
-        float target = (i == column ? 1 - k.smooth : 0) + k.smooth / (float)k.all;
-        num_put(k.dx, out + i, by == 0 || i >= k.valid ? 0 : by * (expf(row_get(x, i) - lse) - target));
+    float rest = c.smooth / (float)c.all;
+    for ROW_STRIDE(i, c.columns) {
+        int left = wide_left(c.columns, i);
+        Wide g = row_wide(x, i, left);
+        EACH_OF_WIDE(float target = (i + k == column ? 1 - c.smooth : 0) + rest;
+                     g.of[k] = by == 0 || i + k >= c.valid ? 0 : by * (expf(g.of[k] - lse) - target))
+        wide_put(c.dx, out + i, left, g);
     }
 }
 

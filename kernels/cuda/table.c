@@ -37,9 +37,11 @@ CudaKernel cuda_kernel_of(const Instr *in, const Program *p)
     return types_fit(in, p) && fits_shared(in, p) ? table[in->op] : NULL;
 }
 
-/* A partial sum of each block; for the gradient of attention also a number for each query and head. */
+/* A partial sum of each block; for the gradient of attention also a number for each query and head, for that of a table two
+ * arrays of keys to sort. */
 int64_t cuda_workspace(const Instr *in, const Program *p)
 {
     int64_t rows = in->op == OP_attention_grad ? tensor_elements(&p->tensor[in->arg[5].i]) : 0;
-    return CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float);
+    int64_t tokens = in->op == OP_embed_grad ? tensor_elements(&p->tensor[in->arg[0].i]) : 0;
+    return CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float) + 2 * tokens * (int64_t)sizeof(uint64_t);
 }

@@ -170,7 +170,7 @@ static ValueId tied(Maker *m)
 
 static ValueId embed(Maker *m)
 {
-    DimId b = dim(m, "b", 2, 3), s = dim(m, "s", 4, 33), v = dim(m, "v", 5, 101), d = dim(m, "d", 3, 24);
+    DimId b = dim(m, "b", 2, 5), s = dim(m, "s", 4, 149), v = dim(m, "v", 5, 19), d = dim(m, "d", 3, 261);
     ValueId ids = integers(m, "ids", DT_i64, 0, extent(m, v), AXES(b, s));
     return simple(m, OP_embed, ARGS(ids, reals(m, "table", AXES(v, d))), AXES(b, s, d));
 }

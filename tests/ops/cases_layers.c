@@ -4,13 +4,14 @@
 
 /* ---- attention ---- */
 
-typedef struct Style { bool grouped, causal, cross, mask, bias, doc, scaled, bare; int window; double dropout; } Style;
+typedef struct Style { bool grouped, causal, cross, mask, bias, doc, scaled, bare; int window, width; double dropout; } Style;
 
 static ValueId attention(Maker *m, Style y)
 {
-    DimId b = dim(m, "b", 2, 2), s = dim(m, "s", 5, 71), h = dim(m, "h", 4, 4), e = dim(m, "e", 3, 24);
+    DimId b = dim(m, "b", 2, y.width ? 1 : 2), s = dim(m, "s", 5, y.width ? 141 : 71), h = dim(m, "h", 4, y.width ? 2 : 4);
+    DimId e = dim(m, "e", 3, y.width ? y.width : 24);
     DimId t = y.cross || y.bias ? dim(m, "t", y.cross ? 7 : 5, y.cross ? 133 : 71) : s;
-    DimId g = y.grouped ? dim(m, "g", 2, 2) : h;
+    DimId g = y.grouped ? dim(m, "g", 2, y.width ? 1 : 2) : h;
     DimId q_axis[] = {b, s, h, e}, k_axis[] = {b, t, g, e}, lse_axis[] = {b, s, h};
     int skip = y.bare ? 1 : 0;                       /* no leading axis */
     ValueId q = reals(m, "q", 4 - skip, q_axis + skip);
@@ -43,6 +44,8 @@ static ValueId attention_mask(Maker *m)    { return attention(m, (Style){.mask =
 static ValueId attention_bias(Maker *m)    { return attention(m, (Style){.bias = true, .causal = true}); }
 static ValueId attention_doc(Maker *m)     { return attention(m, (Style){.doc = true, .causal = true}); }
 static ValueId attention_drop(Maker *m)    { return attention(m, (Style){.dropout = 0.2, .grouped = true}); }
+static ValueId attention_wide(Maker *m)    { return attention(m, (Style){.causal = true, .grouped = true, .window = m->scale ? 40 : 2, .width = 72}); }
+static ValueId attention_widest(Maker *m)  { return attention(m, (Style){.doc = true, .causal = true, .dropout = 0.2, .width = 200}); }
 static ValueId attention_all(Maker *m)     { return attention(m, (Style){.cross = true, .mask = true, .bias = true, .grouped = true, .window = 3, .dropout = 0.1}); }
 
 /* ---- sparse layers ---- */
@@ -266,6 +269,7 @@ const Case layer_cases[] = {
     {"attention, grouped", OP_attention, attention_grouped, false}, {"attention, cross", OP_attention, attention_cross, false},
     {"attention, mask", OP_attention, attention_mask, false}, {"attention, bias", OP_attention, attention_bias, false},
     {"attention, documents", OP_attention, attention_doc, false}, {"attention, dropout", OP_attention, attention_drop, false},
+    {"attention, wide", OP_attention, attention_wide, false}, {"attention, widest", OP_attention, attention_widest, false},
     {"attention, all", OP_attention, attention_all, false},
     {"router", OP_router, router_two, false}, {"dispatch", OP_dispatch, dispatch, false}, {"combine", OP_combine, combine, false},
     {"load_balance", OP_load_balance, load_balance, false}, {"sparse layer", OP_combine, balanced_layer, false},
