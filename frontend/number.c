@@ -83,10 +83,20 @@ static bool read_unit(const char *u, UnitScale *out)
 
 /* ---- values ---- */
 
+/* Digits, a point, and '_' between digits: behind the last of them it is of what follows, as in 1_GB. */
+static int span_mantissa(const char *text)
+{
+    static const char digits[] = "0123456789";
+    int n = 0;
+    while (text[n] && (strchr(digits, text[n]) || text[n] == '.' || (text[n] == '_' && text[n + 1] && strchr(digits, text[n + 1]))))
+        n++;
+    return n;
+}
+
 /* The length of a number's mantissa, and its exponent's value when it has one. */
 static int read_mantissa(const char *text, int *exponent, int *length)
 {
-    int n = (int)strspn(text, "0123456789_.");
+    int n = span_mantissa(text);
     int sign = text[n] && text[n + 1] && strchr("+-", text[n + 1]) ? 1 : 0;
     int digits = text[n] == 'e' || text[n] == 'E' ? (int)strspn(text + n + 1 + sign, "0123456789") : 0;
     *exponent = 0;
