@@ -347,18 +347,18 @@ static void convert_shared_out(Conversions *c, uint32_t weight)
     ValueId v = l->g->weight[weight].value, gradient = l->g->weight[weight].gradient;
     GridSet shard = l->shard[weight], rest = (GridSet)(l->reduce[weight] & ~shard);
     const char *axes = axes_text(a, &l->grid, shard), *whole = placement_text(a, l, v, l->value[v.i]);
-    const char *flat = arena_printf(a, "flat@%s of its bucket", axes), *why = arena_printf(a, "states are shared out over %s", axes);
+    const char *flat = arena_printf(a, "flat@%s of its bucket", axes);
     Words by = {a, NULL, 0}, because = by;
     add_word(&by, arena_printf(a, "reduce_scatter over %s", axes));
     add_word(&by, rest ? arena_printf(a, "all_reduce over %s", axes_text(a, &l->grid, rest)) : "");
     for (uint32_t d = 0; d < l->grid.n; d++)
         if (l->reduce[weight] >> d & 1)
             add_sums(l, gradient, d, NEWN(a, bool, l->g->nvalue), &because);
-    add_word(&because, why);
+    add_word(&because, "flat is split");
     if (is_wanted(c, gradient))
         conversion_row(c, gradient, placement_text(a, l, gradient, l->value[gradient.i]), flat, joined(&by), joined(&because), "optimizer");
     if (is_wanted(c, v))
-        conversion_row(c, v, flat, whole, arena_printf(a, "all_gather over %s", axes), why, "the next step");
+        conversion_row(c, v, flat, whole, arena_printf(a, "all_gather over %s", axes), "flat is needed whole", "the next step");
 }
 
 static void convert_gradients(Conversions *c)
