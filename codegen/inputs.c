@@ -98,7 +98,8 @@ void place_inputs(Lowering *lw, TensorId *given)
             continue;
         if (lw->layout.used[v] >> lw->stage & 1)
             given[v] = place_batch(lw, (ValueId){v});
-        Input in = {.name = x->path, .tensor = given[v], .dtype = x->dtype == DT_bool ? DT_u8 : x->dtype, .rank = x->rank, .limit = limit_of(lw, v)};
+        /* The type is the model's; of a bool the tensor is u8. */
+        Input in = {.name = x->path, .tensor = given[v], .dtype = x->dtype, .rank = x->rank, .limit = limit_of(lw, v)};
         for (uint32_t a = 0; a < x->rank; a++)
             in.extent[a] = dim_of(g, x->axis[a])->extent;
         PUSH(lw->p->arena, lw->p->input, lw->p->ninput, in);

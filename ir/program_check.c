@@ -313,7 +313,7 @@ static void check_input(Checker *k, const Program *p, const Input *in)
     if (k->broken || !has_tensor(in->tensor))
         return;
     const Tensor *t = &p->tensor[in->tensor.i];
-    bool alike = t->dtype == in->dtype && t->rank == in->rank;
+    bool alike = t->dtype == (in->dtype == DT_bool ? DT_u8 : in->dtype) && t->rank == in->rank;
     for (int x = 0; alike && x < t->rank; x++)
         alike = t->axis[x].global == in->extent[x];
     if (!alike)

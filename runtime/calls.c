@@ -48,8 +48,8 @@ static void measure(Rank *r, uint32_t i, const Call *call, double begin, double 
     if (!communicates(in) && end - begin > r->slowest)
         r->slowest = end - begin;
     if (r->trace)
-        trace_add(r->trace, &(TraceEvent){.begin = (int64_t)(1e9 * begin), .end = (int64_t)(1e9 * end), .step = r->step.step + 1, .instr = i,
-                                          .micro = call->micro, .slot = call->slot});
+        trace_add(r->trace, &(TraceEvent){.begin = (int64_t)(1e9 * begin), .end = (int64_t)(1e9 * end), .step = r->step.step + !r->evaluates,
+                                          .evaluates = r->evaluates, .instr = i, .micro = call->micro, .slot = call->slot});
 }
 
 static Status communicate(Rank *r, uint32_t i, const KCall *c, const Call *call)

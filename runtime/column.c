@@ -54,7 +54,7 @@ static Status bad_number(const Column *c, int64_t element, int64_t v)
                 (long long)l->below - 1);
     else
         fprintf(stderr, "its type %s holds %lld..%lld", dtype_name(c->input->dtype), (long long)c->least, (long long)c->most);
-    if (l->label && l->ignores)
+    if (l->label && l->ignores && (l->ignore < c->least || l->ignore > c->most))
         fprintf(stderr, " or %lld, which is ignored", (long long)l->ignore);
     fputc('\n', stderr);
     return ERR_REJECT;

@@ -120,6 +120,14 @@ static bool is_placed(const Program *p, const char *path)
     return false;
 }
 
+/* An output is known by the path of what made it, which may be another word than the model's text has for it. */
+static void say_outputs(const Program *p)
+{
+    fputs(p->noutput == 1 ? "the model's output is" : "the model's outputs are", stderr);
+    for (uint32_t i = 0; i < p->noutput; i++)
+        fprintf(stderr, "%s '%s'", i ? "," : "", p->tensor[p->output[i].i].path);
+}
+
 /* Why no rank has what is asked for. */
 static void say_missing(Arena *a, const Program *p, const DumpSpec *d, Found found)
 {
@@ -136,11 +144,10 @@ static void say_missing(Arena *a, const Program *p, const DumpSpec *d, Found fou
     } else {
         fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores; ", d->kind);
         if (near)
-            fprintf(stderr, "did you mean '%s'?\n", near);
-        else if (p->noutput)
-            fprintf(stderr, "the first of its outputs is '%s'\n", p->tensor[p->output[0].i].path);
-        else
-            fprintf(stderr, "%s\n", list);
+            fprintf(stderr, "did you mean '%s'?%s", near, p->noutput ? " " : "");
+        if (p->noutput)
+            say_outputs(p);
+        fprintf(stderr, "%s\n", near || p->noutput ? "" : list);
     }
 }
 

@@ -84,6 +84,7 @@ Status log_open(Arena *a, Log *l, const char *path, bool add, int64_t first, int
     if (!path)
         return OK;
     bool standard = strcmp(path, "-") == 0;
+    l->path = path;
     if (add && !standard)
         TRY(cut_log(a, path, first));
     l->file = standard ? stdout : fopen(path, add ? "a" : "w");
@@ -93,13 +94,14 @@ Status log_open(Arena *a, Log *l, const char *path, bool add, int64_t first, int
     return OK;
 }
 
-/* A line that did not reach the file is a failure now, not at the end. */
+/* A line that did not reach the file is a failure now, not at the end, and is said once. */
 static Status written(Log *l)
 {
-    if (fflush(l->file) == 0 && !ferror(l->file))
+    if (!l->failed && fflush(l->file) == 0 && !ferror(l->file))
         return OK;
-    fprintf(stderr, "error: cannot write the log: %s\n", strerror(errno));
-    return ERR_IO;
+    Status s = l->failed ? ERR_IO : cannot_write(l->path);
+    l->failed = true;
+    return s;
 }
 
 static void status_line(const Log *l, const StepReport *s)
@@ -156,8 +158,8 @@ Status log_close(Log *l)
         s = written(l);
         if (l->file == stdout)
             setvbuf(stdout, NULL, _IOLBF, 0);
-        else if (fclose(l->file) != 0)
-            s = ERR_IO;
+        else if (fclose(l->file) != 0 && s == OK)
+            s = cannot_write(l->path);
     }
     l->file = NULL;
     return s;

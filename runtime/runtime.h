@@ -58,6 +58,7 @@ typedef struct Rank {
     KCall         *call;              /* one per instruction; addresses are of slot 0 */
     Kernel        *kernel;            /* one per instruction; NULL: the executor is not the cpu */
     KStep          step;
+    bool           evaluates;         /* what goes on is an evaluation after that step */
     Optimizer      optimizer;         /* the program's, with --set applied */
     struct Watch  *watch; uint32_t nwatch;           /* values copied out as they are made */
     StoredList     weights, moments;  /* of all ranks */
@@ -216,6 +217,8 @@ Status settings_apply(Optimizer *, const char *const *set, uint32_t n, bool step
 
 typedef struct Log {
     FILE   *file;                     /* JSON lines; NULL: none */
+    const char *path;                 /* the file's; "-": standard output */
+    bool    failed;                   /* a line did not reach it, which was said */
     char    buffer[8192];             /* the file's, so that stdio allocates nothing */
     bool    terminal;                 /* a status line on stderr */
     bool    silent;                   /* another rank speaks */

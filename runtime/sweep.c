@@ -98,7 +98,10 @@ Status run_plan_evaluation(Run *r)
 Status run_evaluate(Run *r, int64_t step)
 {
     const Program *p = r->program;
-    TRY(forward(r, r->eval, 0, r->eval_samples, false));
+    r->rank.evaluates = true;
+    Status s = forward(r, r->eval, 0, r->eval_samples, false);
+    r->rank.evaluates = false;
+    TRY(s);
     TRY(rank_settle(&r->rank));
     double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0;
     int64_t astray = !isfinite(loss);

@@ -110,9 +110,9 @@ static void put_event(Out *o, const Program *p, const TraceEvent *e, int64_t sta
     const Instr *in = &p->instr[e->instr];
     int64_t at = e->begin - start, took = e->end - e->begin;
     put(o, ",\n{\"ph\": \"X\", \"pid\": %u, \"tid\": %d, \"ts\": %" PRId64 ".%03d, \"dur\": %" PRId64 ".%03d, \"name\": \"%s\", \"cat\": \"%s\", "
-        "\"args\": {\"instruction\": %u, \"step\": %" PRId64 ", \"micro\": %u, \"slot\": %u, \"bytes\": %" PRId64 ", \"flops\": %.0f}}",
-        p->rank, (int)in->stream, at / 1000, (int)(at % 1000), took / 1000, (int)(took % 1000), in->path, op_info[in->op].name, e->instr, e->step,
-        e->micro, e->slot, in->bytes, in->flops);
+        "\"args\": {\"instruction\": %u, \"%s\": %" PRId64 ", \"micro\": %u, \"slot\": %u, \"bytes\": %" PRId64 ", \"flops\": %.0f}}",
+        p->rank, (int)in->stream, at / 1000, (int)(at % 1000), took / 1000, (int)(took % 1000), in->path, op_info[in->op].name, e->instr,
+        e->evaluates ? "evaluation after step" : "step", e->step, e->micro, e->slot, in->bytes, in->flops);
 }
 
 static bool has_stream(const Program *p, Stream s)

@@ -6,6 +6,7 @@
  * started it maps too, so they are there however the rank ends.  A rank keeps its last
  * TRACE_EVENTS events. */
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -14,7 +15,7 @@
 enum { TRACE_EVENTS = 1 << 16 };
 
 /* Times are in nanoseconds of the monotonic clock, which all processes share. */
-typedef struct TraceEvent { int64_t begin, end, step; uint32_t instr, micro, slot; } TraceEvent;
+typedef struct TraceEvent { int64_t begin, end, step; uint32_t instr, micro, slot; bool evaluates; } TraceEvent;   /* evaluates: after the step */
 
 /* Of one rank; two threads add events, each in the order in which its own ended. */
 typedef struct Trace {

@@ -40,4 +40,5 @@ check "a file cut off in the middle is an error with path and size" 'refused 3 "
     grep -q "cannot write .q/step-00000001.tmp/weights.safetensors. (.* bytes)" said && [ ! -e q ]'
 mkfifo pipe
 : <pipe &
-check "a log nobody reads is an error" 'refused 3 "cannot write the log: Broken pipe" "$prun" p.plan --data random --steps 1000000 --log pipe'
+check "a log nobody reads is an error" 'refused 3 "cannot write the log '\''pipe'\'': Broken pipe" "$prun" p.plan --data random --steps 1000000 --log pipe'
+check "a log on a full disk is named, once" 'refused 3 "cannot write the log '\''/dev/full'\'': No space left on device" "$prun" p.plan --data random --steps 3 --log /dev/full && [ "$(grep -c "cannot write" said)" = 1 ]'

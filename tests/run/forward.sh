@@ -39,6 +39,19 @@ check "random data need steps" 'refused 2 "random data have no end: give --steps
 for o in "--save x" "--eval random" "--set lr=1" "--log l"; do
     check "${o%% *} is refused" 'refused 2 "${o%% *} has no effect: the model minimizes nothing" prun cut.plan --data random --steps 1 $o'
 done
+cat >named.pmodel <<'END'
+model named {
+  dim batch = 4, pixel = 6, hidden = 8, class = 3
+  input image[batch, pixel] : f32
+  cls = head: linear(image, class)
+  more = linear(image, hidden)
+  output cls, more
+}
+END
+"$RELEASE/pplan" plan named.pmodel -c laptop1 -o named.plan >/dev/null || exit 2
+check "an output under another word: all are named by their paths" 'refused 2 "the model'\''s outputs are '\''head'\'', '\''more'\''" "$RELEASE/prun" named.plan --data random --steps 1 --dump cls@1=x'
+check "beside what was near" 'refused 2 "did you mean '\''more'\''? the model'\''s outputs are '\''head'\'', '\''more'\''" "$RELEASE/prun" named.plan --data random --steps 1 --dump mor@1=x'
+check "and by these they are had" '"$RELEASE/prun" named.plan --data random --steps 1 --dump head@1=x --dump more@1=y 2>said && [ -s x ] && [ -s y ]'
 
 # Weights of a training run, moments left aside.
 sed -i 's/^model fwd/model other/; s/^model trained/model fwd/' fwd.pmodel

@@ -36,6 +36,35 @@ check "a text in braces is a text" '{ printf "12345678{"; cat t.txt; } >braces &
 check "a tensor of another name" 'refused 1 "its tensor is named '\''image'\'', but the input is '\''label'\''" "$RELEASE/prun" small.plan --data image=image.st --data label=image.st'
 "$RELEASE/prun" small.plan --data random --steps 1 --dump weights@1=weights.st 2>said || cat said
 check "tensors of other names are listed" 'refused 1 "tensors is named '\''image'\'': fc1." "$RELEASE/prun" small.plan --data image=weights.st --data label=image.st'
+size=$(stat -c %s image.st)
+head -c $((size - 10)) image.st >cut.st
+check "a file of tensors that was cut short says both sizes" 'refused 1 "cut.st: it was cut short: its header promises a file of $size bytes, but it has $((size - 10))" "$RELEASE/prun" small.plan --data image=cut.st --data label=image.st'
+cat >mask.pmodel <<'END'
+include "std/encoder.pmodel"
+model mask {
+  dim batch = 4, seq = 8, hidden = 4, heads = 1, vocab = 16
+  optimizer adamw { lr = 1e-3 }
+  input ids[batch, seq] : i32
+  input labels[batch, seq] : i32
+  input keep[batch, seq] : bool
+  weight table[vocab, hidden]
+  x = embed(ids, table)
+  x = x + attn(x, heads, 0.0, keep)
+  minimize cross_entropy(head: linear(x, vocab), labels, ignore = 0)
+}
+END
+"$RELEASE/pplan" plan mask.pmodel -c laptop1 -o mask.plan >/dev/null || exit 2
+"$RELEASE/prun" mask.plan --data random --steps 1 --dump ids@1=ids.st --dump labels@1=labels.st --dump keep@1=keep.st 2>said || cat said
+masked() { "$RELEASE/prun" mask.plan --data ids=ids.st --data labels=labels.st --data keep=keep.st --steps 1; }
+# last FILE N: its last byte, in octal, replaced.
+last() { head -c -1 "$1" >changed && printf "\\$2" >>changed && mv changed "$1"; }
+check "an input of truths is called bool" 'refused 2 "keep[4, 8] : bool" "$RELEASE/prun" mask.plan --data t.txt'
+check "it has data of its own" 'masked 2>said' || cat said
+last keep.st 002
+check "and takes 0 and 1 alone" 'refused 1 "2 cannot be a number of '\''keep'\'': its type bool holds 0..1" masked'
+last keep.st 001
+last labels.st 001
+check "an ignored label among the classes is no exception" 'refused 1 "cannot be a label in" masked && grep -q "16 classes, so it is 0..15$" said'
 
 # Folders.
 check "a run that is refused leaves no folder" 'refused 1 "no complete checkpoint" small --steps 1 --save new --resume nosuch && [ ! -e new ]'

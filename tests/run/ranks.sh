@@ -117,6 +117,7 @@ check "a trace has a track for each stream of a rank and an event an instruction
 check "one of a run that ends badly has what was done" '"$PRUN" "$four" --data t.txt --steps 4 --set lr=1e8 --trace bad.json >said 2>&1; [ $? = 1 ] && [ "$(events 2 bad.json)" -gt 300 ]'
 check "and says what it lost" '"$PRUN" "$four" --data t.txt --steps 400 --trace t.json 2>said && says "; [0-9,]+ earlier ones are lost: a rank keeps its last 65,536" && [ "$(events 1 t.json)" = 65536 ]'
 check "one rank has a trace too" '"$PRUN" one.plan --data t.txt --steps 2 --trace one.json 2>said && [ "$(events 0 one.json)" -gt 100 ]'
+check "an evaluation is no step of a trace" '"$PRUN" "$four" --data t.txt --eval e.txt --steps 2 --trace t.json 2>said && [ "$(grep -oE "\"step\": [0-9]+" t.json | sort -u | tr "\n" " ")" = "\"step\": 1 \"step\": 2 " ] && [ "$(grep -oE "\"evaluation after step\": [0-9]+" t.json | sort -u)" = "\"evaluation after step\": 2" ]' || cat said
 cp t.txt kept.txt
 check "a trace destroys no input" 'refused 2 "would overwrite" "$PRUN" one.plan --data t.txt --steps 2 --trace t.txt && cmp t.txt kept.txt && refused 2 "would overwrite" "$PRUN" "$four" --data t.txt --steps 2 --trace t.txt && cmp t.txt kept.txt'
 

@@ -107,7 +107,7 @@ static inline void lock_fill_weights(LockRank *r)
 /* Integers below what the input picks from, or `classes` where it is not known; nine in ten truths are true. */
 static inline int64_t lock_integer(const Input *in, int64_t classes, double noise)
 {
-    if (in->dtype == DT_u8)
+    if (in->dtype == DT_bool)
         return noise > -0.8;
     return (int64_t)((noise + 1) / 2 * (double)(in->limit.of ? in->limit.below : classes));
 }
