@@ -14,6 +14,9 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 WERROR  ?= -Werror
+# The plug-in for GPUs: auto (where a toolkit is found), yes (an error without), no; and for which of them beside later ones.
+WITH_CUDA  ?= auto
+CUDA_ARCHS ?= 80 90 100
 # The emulator of CUDA that tests use: auto (where NVIDIA's headers are found), yes (an error without), no.
 WITH_EMU ?= auto
 
@@ -56,7 +59,7 @@ ISAS = v2 v3 v4
 # ---- sources ----
 
 COMPILER = base ir frontend planner codegen cli
-EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
+EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda runtime/cuda,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
 
 sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 MAINS    = cli/pplan.c cli/prun.c
@@ -95,7 +98,7 @@ endif
 .SUFFIXES:
 .PHONY: all setup demo check check-all update bench predicted accuracy fit pages install uninstall deb lint clean help FORCE $(VARIANTS)
 
-all: release bench-tools
+all: release cuda bench-tools
 
 # ---- generated lexer and parser ----
 
@@ -115,6 +118,7 @@ flags_planner := $(EXACT)
 flags_codegen := $(EXACT)
 flags_ir      := $(EXACT)
 flags_cli      = -DPPLAN_VERSION='"$(VERSION)"'
+flags_runtime  = $(flags_cli)
 
 define variant_rules
 COMPILER_$(1) = $$(addprefix build/$(1)/obj/,$$(patsubst build/gen/%,%,$$(COMPILER_C:.c=.o)))
@@ -136,7 +140,7 @@ build/$(1)/obj/%.o: build/gen/%.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
 	$$(call say,cc,$$@)$$(COMPILE_$(1)) $$(GENERATED_WARN) $$(OPT_$(1)) -c $$< -o $$@
 
-$$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli)): VERSION
+$$(patsubst %.c,build/$(1)/obj/%.o,$$(call sources,cli) runtime/plugin.c): VERSION
 
 $$(foreach i,$$(ISAS),$$(eval $$(call isa_rule,$(1),$$(i))))
 
@@ -146,12 +150,12 @@ build/$(1)/libcompiler.a: $$(COMPILER_$(1))
 build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
 
-# pplan must never need a BLAS: it links the compiler alone.
+# pplan must never need a BLAS: it links the compiler alone.  Plug-ins use functions of prun.
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
-	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
+	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -rdynamic -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
 endef
 
 define isa_rule
@@ -185,7 +189,7 @@ RANK_PROGRAMS = $(foreach v,release tsan,$(addprefix build/$(v)/tests/unit/,$(RA
 define rank_test_rule
 build/release/tests/unit/$(1) build/tsan/tests/unit/$(1): build/%/tests/unit/$(1): build/%/obj/tests/unit/$(1).o build/%/libexecutor.a build/%/libcompiler.a
 	@mkdir -p $$(@D)
-	$$(call say,link,$$@)$$(CC_$$*) $$(LINK_$$*) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $$(LIBS)
+	$$(call say,link,$$@)$$(CC_$$*) $$(LINK_$$*) -rdynamic -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $$(LIBS)
 endef
 $(foreach t,$(RANK_TESTS),$(eval $(call rank_test_rule,$(t))))
 
@@ -219,6 +223,7 @@ build/emu/obj/%.o: tests/cudaemu/%.c Makefile | $(SETUP)
 
 # The CUDA kernels for the emulator, with the rest of the executor from the release build.
 CUDA_C  = $(sort $(wildcard kernels/cuda/*.c))
+GPU_C   = $(sort $(wildcard runtime/cuda/*.c))
 CUDA_CU = $(sort $(wildcard kernels/cuda/*.cu))
 EMU_CC  = gcc -std=c11 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) -MMD -MP $(STRICT) -O2 -g1 -fPIC
 build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.c Makefile | $(SETUP)
@@ -231,6 +236,14 @@ build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.cu Makefile | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,c++,$@)$(EMU_CXX) -I. -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-missing-field-initializers -Wno-unknown-pragmas -x c++ -include tests/cudaemu/device.h -c $< -o $@
 
+build/emu/obj/runtime/cuda/%.o: runtime/cuda/%.c Makefile VERSION | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DEXECUTOR='"cudaemu"' -c $< -o $@
+
+# What executes plans on the emulator, for tests: never installed.
+build/emu/libprun_cudaemu.so: $(GPU_C:%.c=build/emu/obj/%.o) runtime/cuda/exports.map build/emu/libcuda.a build/emu/libcudaemu.a
+	$(call say,link,$@)g++ -shared -Wl,--version-script=runtime/cuda/exports.map -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
 build/emu/libcuda.a: $(patsubst %,build/emu/obj/%.o,$(basename $(CUDA_C) $(CUDA_CU)))
 	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
 
@@ -238,11 +251,59 @@ build/emu/test_ops: build/emu/obj/test_ops.o $(patsubst %.c,build/release/obj/%.
                     build/release/libexecutor.a build/release/libcompiler.a build/emu/libcudaemu.a
 	$(call say,link,$@)g++ -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
+# Ranks on the emulator, and the same with the thread sanitizer: in kernels and in what drives them, not in the emulator.
+build/emu/test_rank: build/emu/obj/test_rank.o build/release/libexecutor.a build/release/libcompiler.a | build/emu/libprun_cudaemu.so
+	$(call say,link,$@)gcc -rdynamic -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
+build/emu/tsan/obj/%.o: %.c Makefile VERSION | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DEXECUTOR='"cudaemu"' -fsanitize=thread -c $< -o $@
+
+build/emu/tsan/obj/%.o: %.cu Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,c++,$@)$(EMU_CXX) -I. -Wno-missing-field-initializers -Wno-unknown-pragmas -fsanitize=thread -x c++ -include tests/cudaemu/device.h -c $< -o $@
+
+# By itself, so that what it calls can be told apart: tests/cudaemu/tsan.supp.
+build/emu/tsan/libcudaemu.so: build/emu/libcudaemu.a
+	@mkdir -p $(@D)
+	$(call say,link,$@)g++ -shared -o $@ -Wl,--whole-archive $< -Wl,--no-whole-archive $(LIBS)
+
+build/emu/tsan/libprun_cudaemu.so: $(addprefix build/emu/tsan/obj/,$(GPU_C:.c=.o) $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)) runtime/cuda/exports.map build/emu/tsan/libcudaemu.so
+	$(call say,link,$@)g++ -fsanitize=thread -shared -Wl,--version-script=runtime/cuda/exports.map -o $@ $(filter %.o,$^) -Lbuild/emu/tsan -lcudaemu -Wl,-rpath,'$$ORIGIN' $(LIBS)
+
+build/emu/tsan/test_rank: build/emu/tsan/obj/tests/cudaemu/test_rank.o build/tsan/libexecutor.a build/tsan/libcompiler.a | build/emu/tsan/libprun_cudaemu.so
+	$(call say,link,$@)gcc -fsanitize=thread -rdynamic -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
+
 build/emu/libcudaemu.a: $(patsubst tests/cudaemu/%.cpp,build/emu/obj/%.o,$(EMU_CPP))
 	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
 
-$(filter-out build/emu/test_ops,$(EMU_TESTS)) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
+$(filter-out build/emu/test_ops build/emu/test_rank,$(EMU_TESTS)) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
 	$(call say,link,$@)g++ $(emu_sanitize_$*) -o $@ $^ $(LIBS)
+
+# The plug-in for GPUs, beside the prun that is installed: code for CUDA_ARCHS, and for later GPUs that of the last as PTX.
+CUDA_FOUND  := $(if $(filter no,$(WITH_CUDA)),absent: WITH_CUDA=no,$(shell runtime/cuda/probe.sh build/cuda))
+CUDA_NVCC    = $(word 2,$(CUDA_FOUND))
+CUDA_LIBS    = $(word 3,$(CUDA_FOUND))
+CUDA_TARGETS = $(foreach n,$(CUDA_ARCHS),-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_OBJECTS = $(addprefix build/cuda/obj/,$(GPU_C:.c=.o) $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o))
+ifneq ($(filter absent:%,$(CUDA_FOUND)),)
+$(if $(filter yes,$(WITH_CUDA)),$(error WITH_CUDA=yes, but $(CUDA_FOUND)))
+endif
+
+build/cuda/obj/%.o: %.c Makefile VERSION | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DEXECUTOR='"cuda"' -c $< -o $@
+
+build/cuda/obj/%.o: %.cu Makefile | $(SETUP)
+	@mkdir -p $(@D)
+	$(call say,nvcc,$@)$(CUDA_NVCC) -std=c++17 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) $(CUDA_TARGETS) -O3 -Xcompiler -fPIC -MMD -MP -c $< -o $@
+
+build/release/libprun_cuda.so: $(CUDA_OBJECTS) runtime/cuda/exports.map
+	$(call say,link,$@)g++ -shared -Wl,--version-script=runtime/cuda/exports.map -o $@ $(filter %.o,$^) -L$(CUDA_LIBS) -Wl,-rpath,$(CUDA_LIBS) -lcudart -lcublasLt -lnccl
+
+.PHONY: cuda
+cuda: $(if $(filter absent:%,$(CUDA_FOUND)),,build/release/libprun_cuda.so)
+	@$(if $(filter absent:%,$(CUDA_FOUND)),echo '  cuda  prun gets no plug-in for GPUs: $(CUDA_FOUND:absent:%=%)',:)
 
 # What tests preload into the release build, to watch it or to make its calls fail.
 PRELOADS = $(patsubst tests/preload/%.c,build/release/preload/%.so,$(wildcard tests/preload/*.c))
@@ -270,7 +331,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
 .PHONY: emu
-emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS))
+emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS) build/emu/libprun_cudaemu.so build/emu/tsan/test_rank)
 test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(RANK_PROGRAMS) $(PRELOADS) emu
 
 -include $(shell find build -type f -name '*.d' 2>/dev/null)
@@ -348,9 +409,10 @@ $(COMPLETIONS): build/release/pages
 SHARE = $(DESTDIR)$(PREFIX)/share
 pages: $(PROGRAMS:%=build/pages/%.1) $(MANUALS) $(COMPLETIONS)
 
-install: release pages
+install: release cuda pages
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	@if [ -f build/release/libprun_cuda.so ]; then set -x; install -d $(DESTDIR)$(PREFIX)/lib/prun && install -m 755 build/release/libprun_cuda.so $(DESTDIR)$(PREFIX)/lib/prun; fi
 	install -m 644 $(PROGRAMS:%=build/pages/%.1) $(SHARE)/man/man1
 	install -m 644 $(MANUALS) $(SHARE)/man/man5
 	install -m 644 $(PROGRAMS:%=build/pages/bash/%) $(SHARE)/bash-completion/completions
@@ -362,12 +424,12 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) $(MANUALS:build/pages/%=$(SHARE)/man/man5/%) \
 	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
 	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
-	rm -rf $(SHARE)/pplan
-	@for d in $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
+	rm -rf $(SHARE)/pplan $(DESTDIR)$(PREFIX)/lib/prun/libprun_cuda.so
+	@for d in $(DESTDIR)$(PREFIX)/lib/prun $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
 	    [ ! -d $$d ] || rmdir -p --ignore-fail-on-non-empty $$d 2>/dev/null || true; done
 
 # A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
-deb: release pages
+deb: release cuda pages
 	@rm -rf build/deb && mkdir -p build/deb
 	@$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=build/deb >/dev/null
 	@.ci/deb build/deb $(VERSION) build
@@ -388,6 +450,7 @@ help:
 #: make predicted  predict 67 plans of four ranks on this machine, and measure them
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
+#: make cuda       the plug-in for GPUs: WITH_CUDA=auto|yes|no CUDA_ARCHS='80 90 100'
 #: make emu        the emulator of CUDA and its tests: WITH_EMU=auto|yes|no
 #: make install    PREFIX=/usr/local DESTDIR=: programs, models, manual pages, completions
 #: make uninstall  remove all that again

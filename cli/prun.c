@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "cli/calibrate.h"
+#include "cli/device.h"
 #include "cli/load.h"
 #include "cli/parts.h"
 #include "cli/program.h"
@@ -12,21 +13,6 @@
 #ifndef PPLAN_VERSION
 #define PPLAN_VERSION "unknown"
 #endif
-
-static Status check_device(const Loaded *l, const Args *args, const Plan *plan)
-{
-    const char *asked = args_value(args, OPT_device);
-    if (asked && strcmp(asked, "cpu") != 0 && strcmp(asked, "auto") != 0) {
-        fprintf(stderr, "error: --device '%s': this version has 'cpu' (and 'auto', which takes it)\n", asked);
-        return ERR_USAGE;
-    }
-    const Device *d = &l->cluster->device[l->cluster->kind[plan->devices[0]]];
-    if (d->backend == BACKEND_CPU)
-        return OK;
-    fprintf(stderr, "error: the plan is for device '%s', which needs CUDA; this version executes plans for cpu devices, such as "
-            "cluster 'laptop1'\n", d->name);
-    return ERR_REJECT;
-}
 
 /* ---- many ranks ---- */
 
@@ -98,12 +84,12 @@ static Status be_rank(Loaded *l, const Args *args, const Plan *plan, const Progr
 
 /* ---- running ---- */
 
-static Status execute(Loaded *l, const Args *args, const Member *member, const RunOptions *o)
+static Status execute(Loaded *l, const Args *args, const Member *member, RunOptions *o)
 {
     Plan *plan;
     Programs programs;
     TRY(load_plan(l, USE_RUN, &plan, &programs));
-    TRY(check_device(l, args, plan));
+    TRY(device_choose(l->ir, args, &l->cluster->device[l->cluster->kind[plan->devices[0]]], !member, &o->executor));
     TRY(check_ranks(args, plan->ndevices));
     if (member)
         return be_rank(l, args, plan, &programs, member, o);
@@ -141,7 +127,8 @@ static Status do_run(const Args *args)
 
 static void print_version(void)
 {
-    printf("prun %s\ncpu: %s, kernels for %s\n", PPLAN_VERSION, gemm_providers(), isa_name(isa_best()));
+    printf("prun %s\n", PPLAN_VERSION);
+    device_print_all();
 }
 
 int main(int argc, char **argv)

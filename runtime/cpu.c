@@ -100,8 +100,20 @@ static const char *cpu_memory(Arena *a, const Rank *r)
     return arena_printf(a, "map %s (%s in huge pages)", text_bytes(a, r->map.bytes), text_bytes(a, r->map.huge));
 }
 
+static const char *cpu_absent(void)
+{
+    return NULL;
+}
+
+static const char *cpu_about(Arena *a)
+{
+    return arena_printf(a, "%s, kernels for %s", gemm_providers(), isa_name(isa_best()));
+}
+
 const Executor executor_cpu = {
     .name = "cpu",
+    .absent = cpu_absent,
+    .about = cpu_about,
     .peers_read = true,
     .clocks = true,
     .open = cpu_open,

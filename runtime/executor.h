@@ -13,6 +13,11 @@ typedef struct Executor {
     bool        ahead;                /* calls return before they are executed: settle() waits for that */
     bool        clocks;               /* it knows how long each instruction takes: for --trace, and for where the time of a step went */
 
+    /* Why no device of its kind is there; NULL: there is one. */
+    const char *(*absent)(void);
+    /* What executes, with versions, for --version. */
+    const char *(*about)(Arena *);
+
     /* Kernels and memory of rank->program, before it meets the others.  An op without a kernel is ERR_REJECT, named. */
     Status (*open)(Rank *);
     /* After they met: all that is left to do before the first call. */

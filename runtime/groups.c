@@ -8,11 +8,14 @@
 
 /* ---- names ---- */
 
-static GroupName name_of(const RankGroup *g)
+static const uint64_t prime = 0x100000001b3;         /* FNV-1a's, by ranks */
+
+GroupName group_name(const RankGroup *g, uint32_t use)
 {
-    uint64_t hash = 0xcbf29ce484222325;              /* FNV-1a, by ranks */
+    uint64_t hash = 0xcbf29ce484222325;
     for (uint32_t i = 0; i < g->n; i++)
-        hash = (hash ^ (g->rank[i] - g->rank[0])) * 0x100000001b3;
+        hash = (hash ^ (g->rank[i] - g->rank[0])) * prime;
+    hash = use ? (hash ^ use) * prime : hash;
     return (GroupName){(int64_t)(hash | 1), g->rank[0]};
 }
 
@@ -46,6 +49,12 @@ static void add(GroupName *list, uint32_t *n, GroupName name)
     ++*n;
 }
 
+void group_add(GroupNames *list, uint32_t *n, GroupName name)
+{
+    assert(*n < MOST_GROUPS && "meshes have few axes, and few sets of stages share weights");
+    add(list->of, n, name);
+}
+
 bool group_meets(const Instr *in)
 {
     return op_info[in->op].flags & OPF_COMM && in->op != OP_send && in->op != OP_recv;
@@ -57,10 +66,8 @@ void group_names(const Program *p, GroupNames *out)
     *out = (GroupNames){0};
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const RankGroup *g = group_meets(&p->instr[i]) ? &p->group[p->instr[i].group] : NULL;
-        if (!g || g->n == p->nranks)
-            continue;
-        assert(n < MOST_GROUPS && "meshes have few axes, and few sets of stages share weights");
-        add(out->of, &n, name_of(g));
+        if (g && g->n != p->nranks)
+            group_add(out, &n, group_name(g, 0));
     }
 }
 
@@ -114,9 +121,14 @@ GroupIds group_ids(Arena *a, const GroupNames *rank, uint32_t nranks)
     return g;
 }
 
+uint32_t group_place(const GroupIds *g, GroupName name)
+{
+    uint32_t i = place_in(g->name, g->n, name);
+    assert(i < g->n && same(g->name[i], name) && "all ranks have said in which groups they meet");
+    return i;
+}
+
 uint32_t group_id(const GroupIds *g, const RankGroup *group)
 {
-    uint32_t i = place_in(g->name, g->n, name_of(group));
-    assert(i < g->n && same(g->name[i], name_of(group)) && "all ranks have said in which groups they meet");
-    return g->id[i];
+    return g->id[group_place(g, group_name(group, 0))];
 }

@@ -13,6 +13,11 @@ typedef struct GroupName { int64_t kind, first; } GroupName;
 /* Those in which a rank's instructions meet, each once, by kind and first rank. */
 typedef struct GroupNames { GroupName of[MOST_GROUPS]; } GroupNames;
 
+/* Its name; `use` tells apart what one group is for, 0 where that is one thing. */
+GroupName group_name(const RankGroup *, uint32_t use);
+/* To a list that is *n long, unless it is there. */
+void group_add(GroupNames *, uint32_t *n, GroupName);
+
 /* Whether the ranks of its group meet in an instruction: messages go from one to another. */
 bool group_meets(const Instr *);
 void group_names(const Program *, GroupNames *out);
@@ -28,6 +33,8 @@ typedef struct GroupIds {
 
 /* From the names that each rank has, the same at every rank. */
 GroupIds group_ids(Arena *, const GroupNames *rank, uint32_t nranks);
+/* The place of a name in the list, where it is. */
+uint32_t group_place(const GroupIds *, GroupName);
 uint32_t group_id(const GroupIds *, const RankGroup *);
 
 #endif

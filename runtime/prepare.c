@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "runtime/executor.h"
 #include "runtime/run.h"
 
 void run_note(const Run *r, const char *fmt, ...)
@@ -47,6 +48,10 @@ static Status check_options(const Program *p, const RunOptions *o)
     if (p->precision.compute == DT_f16) {
         fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
         return ERR_REJECT;
+    }
+    if (o->trace && !executor_or_cpu(o->executor)->clocks) {
+        fprintf(stderr, "error: --trace: device '%s' does not tell how long instructions take; '--device cpu' does\n", o->executor->name);
+        return ERR_USAGE;
     }
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (run_trains(p))

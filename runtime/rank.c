@@ -62,10 +62,10 @@ static Status warm(Rank *r)
 static Status start_team(Rank *r)
 {
     const Program *p = r->program;
-    int threads = (p->threads + p->comm_threads) * (int)p->nranks;
-    r->team = team_new(p->threads);
+    int own = p->threads > 0 ? p->threads : 1, threads = (own + p->comm_threads) * (int)p->nranks;
+    r->team = team_new(own);
     if (!r->team) {
-        fprintf(stderr, "error: cannot start %d threads\n", p->threads);
+        fprintf(stderr, "error: cannot start %d threads\n", own);
         return ERR_DEVICE;
     }
     team_crowd(r->team, threads);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "runtime/executor.h"
 #include "runtime/run.h"
 
 /* SIGTERM and SIGINT: finish the step, save, leave with status 0.  They stay blocked, and are asked for between steps: a
@@ -315,7 +316,7 @@ static Status open_rank(Run *r)
     TRY(rank_join(&r->rank, r->arena, r->program, o->isa, r->peers));
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
-    r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
+    r->tally = r->peers->parts && r->rank.executor->clocks ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
     note_plain_forms(r);
     TRY(prepare_dumps(r));

@@ -7,13 +7,18 @@ make -s install DESTDIR="$TMP/at" PREFIX=/opt/p >"$TMP/log" 2>&1 || { cat "$TMP/
 
 root=$TMP/at/opt/p
 check "programs, models, manuals and completions are where they belong, and nothing else" \
-    '[ "$(cd "$root" && find . -type f ! -path "./share/pplan/models/*" | LC_ALL=C sort | tr "\n" " ")" = \
+    '[ "$(cd "$root" && find . -type f ! -path "./share/pplan/models/*" ! -name libprun_cuda.so | LC_ALL=C sort | tr "\n" " ")" = \
 "./bin/pplan ./bin/prun ./share/bash-completion/completions/pplan ./share/bash-completion/completions/prun \
 ./share/fish/vendor_completions.d/pplan.fish ./share/fish/vendor_completions.d/prun.fish ./share/man/man1/pplan.1 ./share/man/man1/prun.1 \
 ./share/man/man5/pmodel.5 ./share/man/man5/pplan-rules.5 \
 ./share/zsh/site-functions/_pplan ./share/zsh/site-functions/_prun " ]'
 check "all bundled models are installed" 'diff -r models "$root/share/pplan/models"'
 check "pplan runs, and finds its models beside it" '(cd / && "$root/bin/pplan" check tiny/tiny_gpt2.pmodel) >"$TMP/log" 2>&1'
+if [ -f build/release/libprun_cuda.so ]; then
+    check "the plug-in for GPUs is where prun looks for it" '"$root/bin/prun" --version >"$TMP/log" && grep -q "^cuda: CUDA" "$TMP/log"'
+else
+    echo "skip the plug-in for GPUs is where prun looks for it (it was not built)"
+fi
 check "prun runs" '"$root/bin/prun" --version >"$TMP/log"'
 mv "$TMP/at" "$TMP/moved"
 check "what is installed can be moved" '(cd / && "$TMP/moved/opt/p/bin/pplan" tiny/tiny_gpt2.pmodel -c laptop1) >"$TMP/log" 2>&1'

@@ -1,24 +1,28 @@
 #ifndef TESTS_NEAR_H
 #define TESTS_NEAR_H
-/* Two safetensors files with the same f64 tensors, near to each other. */
+/* Two safetensors files with the same tensors of f64 or f32, near to each other. */
 #include <math.h>
 #include <string.h>
 
 #include "runtime/safetensors.h"
 
+static inline double near_value(const STensor *x, int64_t i)
+{
+    return x->dtype == DT_f64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
+}
+
 /* Sum of squares of a tensor, or of its difference to another. */
 static inline double near_square(const STensor *x, const STensor *minus)
 {
-    const double *a = x->data, *b = minus ? minus->data : NULL;
     double sum = 0;
-    for (int64_t i = 0; i < x->bytes / 8; i++)
-        sum += pow(a[i] - (b ? b[i] : 0), 2);
+    for (int64_t i = 0; i < x->bytes / dtype_bytes(x->dtype); i++)
+        sum += pow(near_value(x, i) - (minus ? near_value(minus, i) : 0), 2);
     return sum;
 }
 
 static inline bool near_alike(const STensor *x, const STensor *y)
 {
-    return strcmp(x->name, y->name) == 0 && x->dtype == DT_f64 && y->dtype == DT_f64 && x->rank == y->rank &&
+    return strcmp(x->name, y->name) == 0 && x->dtype == y->dtype && (x->dtype == DT_f64 || x->dtype == DT_f32) && x->rank == y->rank &&
            memcmp(x->extent, y->extent, sizeof *x->extent * x->rank) == 0;
 }
 

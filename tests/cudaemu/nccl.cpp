@@ -36,6 +36,14 @@ static void count_issue(const ncclComm *c)
     issued[c->device][c->world->id]++;
 }
 
+/* What nobody issues on any more has no order. */
+static void forget_issues(const ncclComm *c)
+{
+    Guard guard(issued_lock);
+    if (c->world)
+        issued[c->device].erase(c->world->id);
+}
+
 /* ---- groups ---- */
 
 struct Start {
@@ -210,6 +218,7 @@ static ncclResult_t transfer(bool sends, void *data, size_t count, ncclDataType_
 /* Joins; in a thread of its own for a communicator that does not block. */
 static void join(ncclComm *c)
 {
+    Hidden hidden;
     World *w = world_join(c->name.c_str(), c->size, c->rank, &c->given_up);
     c->world = w;
     if (w) {
@@ -380,8 +389,13 @@ extern "C" ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncc
     c->device = parent->device;
     if (color != NCCL_SPLIT_NOCOLOR)
         *comm = c;
-    ncclResult_t e = begin(c, [=]() { split(parent, c, color, key); });
-    return e;
+    if (!parent->blocking)
+        parent->state = ncclInProgress;
+    return begin(c, [=]() {
+        split(parent, c, color, key);
+        int busy = ncclInProgress;
+        parent->state.compare_exchange_strong(busy, c->state.load() ? ncclSystemError : ncclSuccess);
+    });
 }
 
 extern "C" ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
@@ -415,6 +429,7 @@ extern "C" ncclResult_t ncclCommDestroy(ncclComm_t c)
     ncclCommFinalize(c);
     if (c->world)
         world_doing(c->world, c->rank, "has destroyed the communicator");
+    forget_issues(c);
     c->live = 0;        /* kept, to know it when it is used again */
     static std::vector<ncclComm *> *kept = new std::vector<ncclComm *>();
     Guard guard(issued_lock);

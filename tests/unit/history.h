@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/executor.h"
 #include "runtime/ranks.h"
 #include "tests/unit/lockstep.h"
 
@@ -22,8 +23,9 @@ typedef struct History {
     char    *memory; size_t bytes;    /* of those maps, seen by processes too */
 } History;
 
-/* What ranks begin with: fills weights and inputs. */
-typedef struct Beginning { void (*fill)(LockRank *, const void *); const void *ctx; } Beginning;
+/* What ranks begin with: fills weights and inputs; and what executes, NULL: the cpu.  Memory of the emulator's
+ * devices is the host's too. */
+typedef struct Beginning { void (*fill)(LockRank *, const void *); const void *ctx; const Executor *executor; } Beginning;
 
 /* ---- memory ---- */
 
@@ -87,6 +89,7 @@ static inline Status run_steps(const Runner *x, Rank *r)
     LockRank view = {.p = r->program, .map = {[PART_PRIVATE] = rank_part(r, PART_PRIVATE), [PART_SHARED] = rank_part(r, PART_SHARED)}};
     rank_init(r, LOCK_SEED);
     r->step.step = 0;
+    TRY(rank_settle(r));
     x->b->fill(&view, x->b->ctx);
     for (int s = 0; s < x->h->steps; s++) {
         TRY(rank_train(r));
@@ -101,7 +104,7 @@ static inline void *run_one(void *ctx)
     const Program *p = x->h->program[x->rank];
     Arena *a = arena_new("rank");
     Rank r;
-    x->status = x->peers.world ? rank_join(&r, a, p, isa_best(), &x->peers) : rank_open(&r, a, p, isa_best());
+    x->status = rank_join(&r, a, p, isa_best(), &x->peers);
     if (x->status == OK) {
         x->status = run_steps(x, &r);
         rank_close(&r);
@@ -162,8 +165,8 @@ static inline void run_by_runtime(History *h, Start start, const Beginning *b, c
     Arena *a = arena_new("world");
     assert_in_range(h->n, 1, MOST_RANKS);
     for (uint32_t i = 0; i < h->n; i++) {
-        x[i] = (Runner){.h = h, .b = b, .rank = i, .peers = {.hash = 7, .timeout = 60}};
-        part[i] = h->program[i]->map_bytes[PART_SHARED];
+        x[i] = (Runner){.h = h, .b = b, .rank = i, .peers = {.executor = b->executor, .hash = 7, .timeout = 60}};
+        part[i] = executor_or_cpu(b->executor)->peers_read ? h->program[i]->map_bytes[PART_SHARED] : 1;
     }
     if (h->n > 1)
         assert_int_equal(world_create(&files, (int)h->n, part, ranks_groups((const Program *const *)h->program, h->n)), OK);

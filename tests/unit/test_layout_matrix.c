@@ -10,6 +10,7 @@
  * Of a row: losses and norms of its steps, the gradients of the first and the weights at
  * the end; copies of a weight bit by bit after every step; whether the plan split what it
  * says; the same bits when it is run again. */
+#include "runtime/plugin.h"
 #include "tests/unit/history.h"
 #include "tests/unit/layout_rows.h"
 
@@ -23,10 +24,14 @@ typedef struct RowGroup {
     bool        single, large;        /* in f32; sequences of 60 */
     int         steps, twice;         /* every how many-th row is run twice */
     bool        beside;               /* ranks communicate beside computing; the second time they do not, and must come to the same bits */
+    const char *device;               /* of a plug-in; NULL: the cpu */
+    int         third;                /* of a dozen: its rows 1, 4, 7, 10 or those after them; 0: all */
 } RowGroup;
 
 enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUP_beside, GROUP_beside_processes, GROUP_beside_races, GROUP_beside_lifetimes,
-       GROUPS };
+       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUP_gpu_races, GROUPS };
+
+#define ON_EMULATOR "as threads on the emulator of GPUs"
 
 static const RowGroup groups[GROUPS] = {
     [GROUP_lockstep] = {"lockstep", FAMILY_decoders, START_lockstep, "in lockstep", -1, false, false, 2, 8},
@@ -43,6 +48,11 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_beside_processes] = {"beside_processes", FAMILY_bundled, START_processes, "as processes with a courier each", 0, false, false, 3, 1, true},
     [GROUP_beside_races] = {"beside_races", FAMILY_decoders, START_threads, "as threads with a courier each under ThreadSanitizer", 1, false, false, 3, 12, true},
     [GROUP_beside_lifetimes] = {"beside_lifetimes", FAMILY_decoders, START_threads, "as threads with a courier each under AddressSanitizer", 2, false, false, 3, 4, true},
+    [GROUP_gpu_1] = {"gpu_1", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
+    [GROUP_gpu_2] = {"gpu_2", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 2},
+    [GROUP_gpu_3] = {"gpu_3", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 3},
+    [GROUP_gpu_bundled] = {"gpu_bundled", FAMILY_bundled, START_processes, "as processes on the emulator of GPUs", 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
+    [GROUP_gpu_races] = {"gpu_races", FAMILY_decoders, START_threads, "as threads on the emulator of GPUs under ThreadSanitizer", 3, true, false, 2, 12, .device = "cudaemu", .third = 1},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -148,11 +158,15 @@ static Model model_of_row(Arena *a, const Row *r, const RowGroup *g)
 static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, bool beside, const char *what)
 {
     const Begun begun = {fixture_of(r), classes_of(m->g)};
+    const char *why = "";
+    const Executor *executor = start != START_lockstep && g->device ? plugin_find(m->a, g->device, &why) : &executor_cpu;
+    if (!executor)
+        fail_msg("%s", why);
     const Plan plan = plan_of(m, pin);
     Program *const *p = lower_programs(m, &plan);
     for (uint32_t i = 0; i < plan.ndevices; i++)
         p[i]->comm_threads = beside;
-    history_run(h, m->a, p, plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun}, what);
+    history_run(h, m->a, p, plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun, executor}, what);
 }
 
 /* What is known of a model on one device: the cost of a head of zeros, and that its norm is
@@ -229,7 +243,12 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
 static Rows rows_of(const RowGroup *g)
 {
     const Rows all = rows_of_all_pairs(&families[g->family]);
-    return g->dozen < 0 ? all : dozen_of(&all, g->dozen);
+    if (g->dozen < 0)
+        return all;
+    Rows dozen = dozen_of(&all, g->dozen), third = {.n = 0};
+    for (int i = g->third - 1; g->third && i < dozen.n; i += 3)
+        third.row[third.n++] = dozen.row[i];
+    return g->third ? third : dozen;
 }
 
 static const char *group_title(Arena *a, const RowGroup *g)

@@ -1,0 +1,229 @@
+/* Communicators: NCCL between ranks that have met in a world of the cpu.
+ *
+ * All are split from one, in an order that all ranks know.  Calls do not block: what NCCL has not yet taken is
+ * asked for again, so that a lost rank ends the wait.  Who waits for whom, and when a run is over, the world knows. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/cuda/device.h"
+#include "runtime/groups.h"
+
+static Status nccl_failed(const Rank *r, const char *call, ncclResult_t e)
+{
+    return device_failed(r, call, ncclGetErrorString(e));
+}
+
+/* Until NCCL has taken a call on a communicator. */
+static Status taken(const Rank *r, ncclComm_t comm, const char *call, ncclResult_t e)
+{
+    if (e == ncclSuccess)
+        return OK;
+    for (await_begin(r); e == ncclInProgress; nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL)) {
+        TRY(await_more(r));
+        ncclResult_t asked = ncclCommGetAsyncError(comm, &e);
+        e = asked == ncclSuccess ? e : asked;
+    }
+    return e == ncclSuccess ? OK : nccl_failed(r, call, e);
+}
+
+#define NCCL_TRY(rank, comm, call) TRY(taken((rank), (comm), #call, (call)))
+
+/* ---- which there are ---- */
+
+static bool has_channel(const DeviceRank *d, uint32_t group, Stream s)
+{
+    for (uint32_t i = 0; i < d->nchannel; i++)
+        if (d->channel[i].group == group && d->channel[i].stream == s)
+            return true;
+    return false;
+}
+
+/* Messages of one direction between two ranks have one, at the sender and at the receiver. */
+static GroupName channel_name(const Program *p, const Channel *c)
+{
+    Stream use = c->stream == STREAM_recv ? STREAM_send : c->stream;
+    return group_name(&p->group[c->group], 1 + (uint32_t)use);
+}
+
+/* NCCL knows equal parts only, as all are that placements and buckets make. */
+static Status check_parts(const Program *p, const Instr *in)
+{
+    int64_t parts = p->group[in->group].n, n = has_tensor(in->arg[0]) ? tensor_elements(&p->tensor[in->arg[0].i]) : 0;
+    bool equal = in->op == OP_all_gather ? n * parts == tensor_elements(&p->tensor[in->out[0].i]) : n % parts == 0;
+    if (equal || (in->op != OP_all_gather && in->op != OP_reduce_scatter && in->op != OP_all_to_all))
+        return OK;
+    fprintf(stderr, "error: %s: %s of %lld elements over %lld ranks: NCCL needs equal parts\n", in->path, op_info[in->op].name, (long long)n, (long long)parts);
+    return ERR_REJECT;
+}
+
+static Status find_channels(Rank *r, GroupNames *names)
+{
+    const Program *p = r->program;
+    DeviceRank *d = r->device;
+    uint32_t n = 0;
+    *names = (GroupNames){0};
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        if (!communicates(in))
+            continue;
+        TRY(check_parts(p, in));
+        if (has_channel(d, in->group, in->stream))
+            continue;
+        PUSH(r->arena, d->channel, d->nchannel, ((Channel){.group = in->group, .stream = in->stream}));
+        group_add(names, &n, channel_name(p, &d->channel[d->nchannel - 1]));
+    }
+    return OK;
+}
+
+/* ---- making them ---- */
+
+static const ncclConfig_t unblocked = NCCL_CONFIG_INITIALIZER;
+
+static Status make_world(Rank *r)
+{
+    DeviceRank *d = r->device;
+    ncclConfig_t config = unblocked;
+    ncclUniqueId id;
+    ncclResult_t e = ncclSuccess;
+    memset(&id, 0, sizeof id);
+    config.blocking = 0;
+    if (r->program->rank == 0)
+        e = ncclGetUniqueId(&id);
+    TRY(rank_outcome(r, e == ncclSuccess ? OK : nccl_failed(r, "ncclGetUniqueId", e)));
+    TRY(r->end->comm->broadcast(r->all, &id, &id, sizeof id, DT_u8, 0));
+    e = ncclCommInitRankConfig(&d->world, (int)r->program->nranks, id, (int)r->program->rank, &config);
+    d->world_stands = d->world != NULL;
+    return taken(r, d->world, "ncclCommInitRankConfig", e);
+}
+
+static int place_in_group(const RankGroup *g, uint32_t rank)
+{
+    uint32_t i = 0;
+    while (i < g->n && g->rank[i] != rank)
+        i++;
+    return (int)i;
+}
+
+/* This rank's channel among those with an id, which are disjoint; NULL: it has none. */
+static Channel *channel_of(const Rank *r, const GroupIds *ids, uint32_t id)
+{
+    DeviceRank *d = r->device;
+    for (uint32_t i = 0; i < d->nchannel; i++)
+        if (ids->id[group_place(ids, channel_name(r->program, &d->channel[i]))] == id)
+            return &d->channel[i];
+    return NULL;
+}
+
+static Status split(Rank *r, const GroupIds *ids, uint32_t id)
+{
+    DeviceRank *d = r->device;
+    Channel *c = channel_of(r, ids, id);
+    ncclComm_t none = NULL, *comm = c ? &c->comm : &none;
+    ncclConfig_t config = unblocked;
+    config.blocking = 0;
+    int color = c ? (int)group_place(ids, channel_name(r->program, c)) : NCCL_SPLIT_NOCOLOR;
+    int key = c ? place_in_group(&r->program->group[c->group], r->program->rank) : 0;
+    ncclResult_t e = ncclCommSplit(d->world, color, key, comm, &config);
+    if (c)
+        c->stands = c->comm != NULL;
+    TRY(taken(r, d->world, "ncclCommSplit", e));
+    return c ? taken(r, c->comm, "ncclCommSplit", ncclInProgress) : OK;
+}
+
+Status comms_open(Rank *r)
+{
+    GroupNames mine;
+    uint32_t n = r->program->nranks;
+    GroupNames *all = NEWN(r->arena, GroupNames, n);
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);    /* kernels of several communicators start in the order of their calls */
+    TRY(rank_outcome(r, find_channels(r, &mine)));
+    TRY(r->end->comm->all_gather(r->all, &mine, all, (int64_t)n * (int64_t)(sizeof mine / sizeof(int64_t)), DT_i64));
+    const GroupIds ids = group_ids(r->arena, all, n);
+    TRY(make_world(r));
+    for (uint32_t id = 0; id < ids.nid; id++)
+        TRY(split(r, &ids, id));
+    return OK;
+}
+
+/* Of a run that failed nothing can be waited for. */
+static void end_comm(const DeviceRank *d, ncclComm_t comm)
+{
+    if (d->failed == OK)
+        (void)ncclCommDestroy(comm);
+    else
+        (void)ncclCommAbort(comm);
+}
+
+void comms_close(Rank *r)
+{
+    DeviceRank *d = r->device;
+    for (uint32_t i = 0; i < d->nchannel; i++)
+        if (d->channel[i].stands)
+            end_comm(d, d->channel[i].comm);
+    if (d->world_stands)
+        end_comm(d, d->world);
+}
+
+Status comms_check(const Rank *r)
+{
+    const DeviceRank *d = r->device;
+    for (uint32_t i = 0; i < d->nchannel; i++) {
+        ncclResult_t e = ncclSuccess;
+        if (!d->channel[i].stands)
+            continue;
+        ncclResult_t asked = ncclCommGetAsyncError(d->channel[i].comm, &e);
+        e = asked == ncclSuccess ? e : asked;
+        if (e != ncclSuccess && e != ncclInProgress)
+            return nccl_failed(r, "a communicator", e);
+    }
+    return OK;
+}
+
+/* ---- instructions ---- */
+
+/* For what is summed up; all else is moved as bytes. */
+static ncclDataType_t sum_type(DType t)
+{
+    switch ((int)t) {
+    case DT_bf16: return ncclBfloat16;
+    case DT_f64:  return ncclFloat64;
+    case DT_i32:  return ncclInt32;
+    case DT_i64:  return ncclInt64;
+    default:      return ncclFloat32;
+    }
+}
+
+static ncclComm_t comm_of(const DeviceRank *d, const Instr *in)
+{
+    uint32_t i = 0;
+    while (d->channel[i].group != in->group || d->channel[i].stream != in->stream)
+        i++;
+    return d->channel[i].comm;
+}
+
+static ncclResult_t enqueue(const Rank *r, const KCall *c, ncclComm_t comm)
+{
+    const Instr *in = c->in;
+    const Tensor *from = c->argt[0], *to = c->outt[0];
+    size_t parts = r->program->group[in->group].n, sent = from ? (size_t)tensor_bytes(from) : 0, got = to ? (size_t)tensor_bytes(to) : 0;
+    size_t n = from ? (size_t)tensor_elements(from) : 0;
+    ncclDataType_t type = from ? sum_type(from->dtype) : ncclUint8;
+    cudaStream_t s = r->device->stream[in->stream];
+    switch ((int)in->op) {
+    case OP_all_reduce:     return ncclAllReduce(c->arg[0], c->out[0], n, type, ncclSum, comm, s);
+    case OP_reduce_scatter: return ncclReduceScatter(c->arg[0], c->out[0], n / parts, type, ncclSum, comm, s);
+    case OP_reduce_to:      return ncclReduce(c->arg[0], c->out[0], n, type, ncclSum, 0, comm, s);
+    case OP_all_gather:     return ncclAllGather(c->arg[0], c->out[0], sent, ncclUint8, comm, s);
+    case OP_broadcast:      return ncclBroadcast(c->arg[0], c->out[0], sent, ncclUint8, 0, comm, s);
+    case OP_all_to_all:     return ncclAlltoAll(c->arg[0], c->out[0], sent / parts, ncclUint8, comm, s);
+    case OP_send:           return ncclSend(c->arg[0], sent, ncclUint8, 1, comm, s);
+    default:                return ncclRecv(c->out[0], got, ncclUint8, 0, comm, s);
+    }
+}
+
+Status comms_issue(Rank *r, const KCall *c)
+{
+    ncclComm_t comm = comm_of(r->device, c->in);
+    return taken(r, comm, op_info[c->in->op].name, enqueue(r, c, comm));
+}

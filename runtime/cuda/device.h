@@ -1,0 +1,144 @@
+#ifndef RUNTIME_CUDA_DEVICE_H
+#define RUNTIME_CUDA_DEVICE_H
+/* A rank on a GPU, private to this folder.
+ *
+ * The host issues all instructions of a list of calls and goes on; streams execute them, one for each stream
+ * of the program, with an event for each that another stream waits for.  A list begins when all of the one
+ * before is done, so what the host writes goes over a stream of its own in between.  Nothing is allocated and
+ * nothing is waited for while a list is issued. */
+#include <nccl.h>
+
+#include "kernels/cuda/cuda.h"
+#include "runtime/executor.h"
+#include "runtime/ranks.h"
+
+/* ---- marks: how far the streams have come ---- */
+
+enum { MARKS = 4096, MARK_EVERY = 8 };               /* marks at a time; instructions of the compute stream from one to the next */
+
+/* An event after an instruction, on its stream. */
+typedef struct Mark {
+    cudaEvent_t event;
+    int64_t     instr;
+    Call        call;
+    Stream      stream;
+    int64_t     next;                 /* number of the next mark of the stream */
+} Mark;
+
+/* Marks are numbered as they are made; number k lies in mark[k % MARKS]. */
+typedef struct Marks {
+    Mark    mark[MARKS];
+    int64_t made;
+    int64_t first[STREAMS], last[STREAMS];           /* of a stream, the oldest that is not reached and the newest; -1: none */
+    int64_t instr[STREAMS];           /* the last instruction that a stream is known to have done; -1: none */
+    Call    call[STREAMS];
+    int     skipped;                  /* instructions of the compute stream since its last mark */
+} Marks;
+
+/* ---- windows: what passes between host and device ---- */
+
+/* Pinned memory of the host.  What is lent to be written and not yet on its way lies at `from` and goes to `to`; more that
+ * follows it there is lent behind it. */
+typedef struct Window {
+    char   *host;
+    int64_t bytes, used;
+    char   *to;                       /* NULL: nothing is lent */
+    int64_t from, lent;
+} Window;
+
+/* Numbers that the host reads after every list: they come back together. */
+enum { MOST_SCALARS = 64 };
+typedef struct Scalars {
+    TensorId id[MOST_SCALARS];
+    uint32_t n;
+    double  *host;                    /* pinned: one number each, as the device has it */
+    bool     valid;                   /* some list was issued */
+} Scalars;
+
+/* ---- events of the program ---- */
+
+/* An instruction that some wait names. */
+typedef struct Recorded {
+    cudaEvent_t *event;               /* by slot */
+    uint32_t     last;                /* slot of the latest */
+} Recorded;
+
+/* ---- communicators ---- */
+
+/* One for each group and stream: what is on one communicator runs in the order in which it is issued. */
+typedef struct Channel { uint32_t group; Stream stream; ncclComm_t comm; bool stands; } Channel;
+
+typedef struct DeviceRank {
+    int          ordinal;             /* of the GPU among those of this machine */
+    Status       failed;              /* the first failure; all that follows ends with it */
+    int64_t      instr;               /* being issued, for messages; -1: none */
+    cudaStream_t stream[STREAMS], side;              /* side: between host and device */
+    cudaEvent_t  fed, done, end[STREAMS];            /* of the latest list: what it reads is there; all of it is done; one stream is */
+    struct cublasLtContext *lt;
+    char        *lt_work, *work;      /* of products; of other kernels: one at a time has it */
+    int64_t      work_bytes;
+    CudaKernel  *kernel;              /* per instruction; NULL: it communicates */
+    CudaStep    *step, *step_host;    /* per micro-batch: of the list that runs; pinned, to be copied there */
+    Recorded    *recorded;            /* per instruction; without events where nobody waits for it */
+    uint32_t    *wait0;               /* per instruction, and one more: its first wait */
+    uint32_t     slots;
+    Marks        marks;
+    Window       out, in;             /* to the device; from it */
+    Scalars      scalars;
+    ncclComm_t   world;
+    bool         world_stands;
+    Channel     *channel; uint32_t nchannel;
+    double       looked, idle;        /* of the wait that goes on: when the host looked last; seconds in which no stream got on, */
+    double       slowest, limit;      /* the longest of these so far, and how long ends the run */
+} DeviceRank;
+
+/* ---- fail.c ---- */
+
+/* What went wrong, in one line, once; the rank has failed from then on. */
+Status device_failed(const Rank *, const char *call, const char *why);
+Status cuda_failed(const Rank *, const char *call, cudaError_t);
+
+#define CUDA_TRY(rank, call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) return cuda_failed((rank), #call, e_); } while (0)
+
+/* ---- wait.c ---- */
+
+/* An instruction was issued on its stream.  Waits, if marks run out, until streams have come further. */
+Status mark_instr(Rank *, int64_t instr, const Call *);
+/* Until an event is reached.  Fails when the run was aborted, a communicator has an error, or no stream got on for too long. */
+Status await_event(const Rank *, cudaEvent_t);
+Status await_side(const Rank *);
+/* For what else is waited for: a wait begins, and whether it may go on, asked before every look. */
+void   await_begin(const Rank *);
+Status await_more(const Rank *);
+
+/* ---- window.c ---- */
+
+Status windows_open(Rank *);
+void   windows_close(DeviceRank *);
+void  *window_edit(const Rank *, void *at, int64_t bytes);
+Status window_look(const Rank *, const void *at, int64_t bytes, const void **out);
+void   window_zero(const Rank *, void *at, int64_t bytes);
+/* All that was lent is on its way on the side stream. */
+Status windows_flush(const Rank *);
+/* Have the scalars come back behind all that the compute stream has. */
+Status scalars_return(const Rank *);
+
+/* ---- issue.c ---- */
+
+/* Find kernels.  An op without one is ERR_REJECT, named. */
+Status issue_check(Rank *);
+Status issue_open(Rank *);
+void   issue_close(DeviceRank *, const Program *);
+Status issue_calls(Rank *, const CallList *);
+
+/* ---- comms.c ---- */
+
+/* The communicators of the program, made by all ranks at once and in the same order. */
+Status comms_open(Rank *);
+void   comms_close(Rank *);
+/* Put an instruction of communication on its stream. */
+Status comms_issue(Rank *, const KCall *);
+/* OK unless some communicator has an error. */
+Status comms_check(const Rank *);
+
+#endif

@@ -1,0 +1,193 @@
+/* The executor of GPUs: opening and closing, and the table.  The same sources make the one for real GPUs and the one for the
+ * emulator of the tests; EXECUTOR says which. */
+#include <cublasLt.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "runtime/cuda/device.h"
+#include "runtime/plugin.h"
+
+/* ---- devices ---- */
+
+/* Whatever fails first, without a driver: there is no GPU to be had. */
+static const char *why_absent(void)
+{
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    return e != cudaSuccess ? cudaGetErrorString(e) : n == 0 ? "no device" : NULL;
+}
+
+/* Each rank of a machine has a GPU of its own: NCCL takes none twice. */
+static Status choose_device(Rank *r)
+{
+    DeviceRank *d = r->device;
+    int n = 0;
+    d->ordinal = (int)r->program->rank;
+    CUDA_TRY(r, cudaGetDeviceCount(&n));
+    if (d->ordinal >= n) {
+        fprintf(stderr, "error: rank %u has no %s device: the plan is for %u, and this machine has %d\n", r->program->rank, r->executor->name, r->program->nranks, n);
+        return ERR_DEVICE;
+    }
+    CUDA_TRY(r, cudaSetDevice(d->ordinal));
+    return OK;
+}
+
+/* ---- memory ---- */
+
+static Status allocate(const Rank *r, char **out, int64_t bytes)
+{
+    size_t free_bytes = 0, all = 0;
+    cudaError_t e = bytes > 0 ? cudaMalloc((void **)out, (size_t)bytes) : cudaSuccess;
+    if (e != cudaErrorMemoryAllocation) {
+        CUDA_TRY(r, e);
+        return OK;
+    }
+    (void)cudaMemGetInfo(&free_bytes, &all);
+    fprintf(stderr, "error: rank %u: no %lld bytes of memory on %s device %d: it has %lld, of which %lld are free\n", r->program->rank, (long long)bytes, r->executor->name,
+            r->device->ordinal, (long long)all, (long long)free_bytes);
+    return r->device->failed = ERR_NOMEM;
+}
+
+/* Both parts of the map, zeroed, and what is beside it. */
+static Status allocate_all(Rank *r)
+{
+    DeviceRank *d = r->device;
+    const Program *p = r->program;
+    size_t steps = (size_t)p->microbatches * sizeof(CudaStep);
+    r->map.bytes = p->map_bytes[PART_PRIVATE];
+    TRY(allocate(r, &r->map.base, p->map_bytes[PART_PRIVATE]));
+    TRY(allocate(r, &r->shared, p->map_bytes[PART_SHARED]));
+    TRY(allocate(r, &d->work, d->work_bytes));
+    TRY(allocate(r, &d->lt_work, CUDA_LT_WORKSPACE));
+    TRY(allocate(r, (char **)&d->step, (int64_t)steps));
+    CUDA_TRY(r, cudaHostAlloc((void **)&d->step_host, steps, cudaHostAllocDefault));
+    if (r->map.base)
+        CUDA_TRY(r, cudaMemsetAsync(r->map.base, 0, (size_t)p->map_bytes[PART_PRIVATE], d->side));
+    if (r->shared)
+        CUDA_TRY(r, cudaMemsetAsync(r->shared, 0, (size_t)p->map_bytes[PART_SHARED], d->side));
+    return OK;
+}
+
+static Status make_streams(Rank *r)
+{
+    DeviceRank *d = r->device;
+    for (int s = 0; s < STREAMS; s++) {
+        CUDA_TRY(r, cudaStreamCreateWithFlags(&d->stream[s], cudaStreamNonBlocking));
+        CUDA_TRY(r, cudaEventCreateWithFlags(&d->end[s], cudaEventDisableTiming));
+    }
+    CUDA_TRY(r, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking));
+    CUDA_TRY(r, cudaEventCreateWithFlags(&d->fed, cudaEventDisableTiming));
+    CUDA_TRY(r, cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming));
+    return OK;
+}
+
+/* ---- opening ---- */
+
+static Status gpu_open(Rank *r)
+{
+    DeviceRank *d = r->device = NEW(r->arena, DeviceRank);
+    d->instr = -1;
+    d->limit = 10;
+    TRY(issue_check(r));
+    TRY(choose_device(r));
+    TRY(make_streams(r));
+    TRY(issue_open(r));
+    TRY(allocate_all(r));
+    TRY(windows_open(r));
+    if (cublasLtCreate(&d->lt) != CUBLAS_STATUS_SUCCESS)
+        return device_failed(r, "cublasLtCreate", "no handle");
+    return await_side(r);
+}
+
+static Status gpu_join(Rank *r)
+{
+    return r->world ? comms_open(r) : OK;
+}
+
+static void destroy_event(cudaEvent_t e)
+{
+    if (e)
+        (void)cudaEventDestroy(e);
+}
+
+static void close_streams(DeviceRank *d)
+{
+    for (int s = 0; s < STREAMS; s++) {
+        if (d->stream[s])
+            (void)cudaStreamDestroy(d->stream[s]);
+        destroy_event(d->end[s]);
+    }
+    if (d->side)
+        (void)cudaStreamDestroy(d->side);
+    destroy_event(d->fed);
+    destroy_event(d->done);
+}
+
+/* Communicators first: what they wait for keeps streams from ending. */
+static void gpu_close(Rank *r)
+{
+    DeviceRank *d = r->device;
+    if (!d)
+        return;
+    comms_close(r);
+    for (int s = 0; s < STREAMS; s++)
+        if (d->stream[s])
+            (void)cudaStreamSynchronize(d->stream[s]);
+    if (d->side)
+        (void)cudaStreamSynchronize(d->side);
+    issue_close(d, r->program);
+    windows_close(d);
+    if (d->lt)
+        (void)cublasLtDestroy(d->lt);
+    void *const memory[] = {r->map.base, r->shared, d->work, d->lt_work, d->step};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        (void)cudaFree(memory[i]);
+    (void)cudaFreeHost(d->step_host);
+    close_streams(d);
+    r->device = NULL;
+}
+
+static Status gpu_settle(const Rank *r)
+{
+    TRY(windows_flush(r));
+    TRY(await_side(r));                              /* it ends behind the latest list */
+    return await_event(r, r->device->done);
+}
+
+/* ---- words ---- */
+
+static const char *gpu_memory(Arena *a, const Rank *r)
+{
+    const DeviceRank *d = r->device;
+    int64_t beside = d->work_bytes + CUDA_LT_WORKSPACE + r->program->microbatches * (int64_t)sizeof(CudaStep);
+    return arena_printf(a, "map %s of device %d, and %s of it for kernels; %s of the host's pinned", text_bytes(a, program_map_bytes(r->program)), d->ordinal,
+                        text_bytes(a, beside), text_bytes(a, d->out.bytes + d->in.bytes));
+}
+
+static const char *gpu_about(Arena *a)
+{
+    int runtime = 0, nccl = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)ncclGetVersion(&nccl);
+    const char *absent = why_absent();
+    return arena_printf(a, "CUDA %d.%d, cuBLASLt %zu, NCCL %d.%d.%d%s%s", runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), nccl / 10000, nccl / 100 % 100, nccl % 100,
+                        absent ? "; not available: " : "", absent ? absent : "");
+}
+
+static const Executor executor_gpu = {
+    .name = EXECUTOR,
+    .ahead = true,
+    .absent = why_absent,
+    .about = gpu_about,
+    .open = gpu_open,
+    .join = gpu_join,
+    .close = gpu_close,
+    .calls = issue_calls,
+    .settle = gpu_settle,
+    .edit = window_edit,
+    .look = window_look,
+    .zero = window_zero,
+    .memory = gpu_memory,
+};
+
+const Plugin prun_plugin = {.abi = PLUGIN_ABI, .version = PPLAN_VERSION, .executor = &executor_gpu};

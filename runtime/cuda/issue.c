@@ -1,0 +1,247 @@
+/* Issue: calls put on streams, in the order of the program. */
+#include <string.h>
+
+#include "runtime/cuda/device.h"
+
+/* ---- before step 0 ---- */
+
+/* The type of an operand that is wider than kernels compute in, or else of the first result. */
+static DType type_of(const Instr *in, const Program *p)
+{
+    for (int k = 0; k < in->narg; k++)
+        if (has_tensor(in->arg[k]) && p->tensor[in->arg[k].i].dtype == DT_f64)
+            return DT_f64;
+    return p->tensor[in->out[0].i].dtype;
+}
+
+/* The first that is missing is said: the others are likely to be of its kind. */
+static Status no_kernel(const Rank *r, const Instr *in)
+{
+    DType type = type_of(in, r->program);
+    fprintf(stderr, "error: %s: the %s backend cannot run op '%s' on %s", in->path, r->executor->name, op_info[in->op].name, dtype_name(type));
+    fputs(type == DT_f64 ? ": it computes in f32 and bf16 ('-D dtype=f32', if the model has that parameter)\n" : " of these sizes\n", stderr);
+    return ERR_REJECT;
+}
+
+Status issue_check(Rank *r)
+{
+    const Program *p = r->program;
+    DeviceRank *d = r->device;
+    d->kernel = NEWN(r->arena, CudaKernel, p->ninstr + 1);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        if (communicates(in))
+            continue;
+        d->kernel[i] = cuda_kernel_of(in, p);
+        if (!d->kernel[i])
+            return no_kernel(r, in);
+        int64_t bytes = cuda_workspace(in, p);
+        d->work_bytes = bytes > d->work_bytes ? bytes : d->work_bytes;
+    }
+    return OK;
+}
+
+static Status make_events(Rank *r)
+{
+    const Program *p = r->program;
+    DeviceRank *d = r->device;
+    d->recorded = NEWN(r->arena, Recorded, p->ninstr + 1);
+    for (uint32_t k = 0; k < p->nwait; k++) {
+        Recorded *x = &d->recorded[p->wait[k].on];
+        if (x->event)
+            continue;
+        x->event = NEWN(r->arena, cudaEvent_t, d->slots);
+        for (uint32_t s = 0; s < d->slots; s++)
+            CUDA_TRY(r, cudaEventCreateWithFlags(&x->event[s], cudaEventDisableTiming));
+    }
+    return OK;
+}
+
+static Status make_marks(Rank *r)
+{
+    Marks *m = &r->device->marks;
+    for (int s = 0; s < STREAMS; s++)
+        m->first[s] = m->last[s] = m->instr[s] = -1;
+    for (int i = 0; i < MARKS; i++)
+        CUDA_TRY(r, cudaEventCreateWithFlags(&m->mark[i].event, cudaEventDisableTiming));
+    return OK;
+}
+
+static void index_waits(Rank *r)
+{
+    const Program *p = r->program;
+    DeviceRank *d = r->device;
+    d->wait0 = NEWN(r->arena, uint32_t, p->ninstr + 1);
+    for (uint32_t i = 0, k = 0; i <= p->ninstr; i++) {
+        d->wait0[i] = k;
+        while (k < p->nwait && p->wait[k].instr == i)
+            k++;
+    }
+    d->slots = 1;
+    for (uint32_t i = 0; i < p->ncall; i++)
+        d->slots = p->call[i].slot >= d->slots ? p->call[i].slot + 1 : d->slots;
+}
+
+Status issue_open(Rank *r)
+{
+    index_waits(r);
+    TRY(make_events(r));
+    return make_marks(r);
+}
+
+void issue_close(DeviceRank *d, const Program *p)
+{
+    for (uint32_t i = 0; d->recorded && i < p->ninstr; i++)
+        for (uint32_t s = 0; d->recorded[i].event && s < d->slots; s++)
+            if (d->recorded[i].event[s])
+                cudaEventDestroy(d->recorded[i].event[s]);
+    for (int i = 0; i < MARKS; i++)
+        if (d->marks.mark[i].event)
+            cudaEventDestroy(d->marks.mark[i].event);
+}
+
+/* ---- one instruction ---- */
+
+static void bind_tensor(const Rank *r, TensorId id, const Call *call, const Tensor **shape, void **at)
+{
+    if (!has_tensor(id))
+        return;
+    *shape = &r->program->tensor[id.i];
+    *at = rank_at(r, id, call->slot, call->micro);
+}
+
+static KCall bind(Rank *r, uint32_t i, const Call *call)
+{
+    const Instr *in = &r->program->instr[i];
+    KCall c = {.in = in, .work = r->device->work, .step = &r->step};
+    for (uint32_t k = 0; k < in->narg; k++)
+        bind_tensor(r, in->arg[k], call, &c.argt[k], &c.arg[k]);
+    for (uint32_t k = 0; k < in->nout; k++)
+        bind_tensor(r, in->out[k], call, &c.outt[k], &c.out[k]);
+    return c;
+}
+
+/* As the program's waits mean it: an event that was never recorded is not waited for. */
+static Status wait_for_others(const Rank *r, uint32_t i, const Call *call)
+{
+    const DeviceRank *d = r->device;
+    cudaStream_t stream = d->stream[r->program->instr[i].stream];
+    for (uint32_t k = d->wait0[i]; k < d->wait0[i + 1]; k++) {
+        const Wait *w = &r->program->wait[k];
+        const Recorded *on = &d->recorded[w->on];
+        CUDA_TRY(r, cudaStreamWaitEvent(stream, on->event[w->same_slot ? call->slot : on->last], 0));
+    }
+    return OK;
+}
+
+static Status record(const Rank *r, uint32_t i, const Call *call)
+{
+    Recorded *x = &r->device->recorded[i];
+    if (!x->event)
+        return OK;
+    x->last = call->slot;
+    CUDA_TRY(r, cudaEventRecord(x->event[call->slot], r->device->stream[r->program->instr[i].stream]));
+    return OK;
+}
+
+/* What is watched is copied as the value is made; memory of the host that is not pinned makes this wait, so
+ * a run that dumps a value is slower. */
+static Status copy_watched(const Rank *r, const KCall *c, const Call *call)
+{
+    for (uint32_t k = 0; k < c->in->nout; k++)
+        for (uint32_t w = 0; w < r->nwatch; w++) {
+            const Watch *watch = &r->watch[w];
+            bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
+            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || added_to)
+                continue;
+            int64_t bytes = tensor_bytes(c->outt[k]);
+            CUDA_TRY(r, cudaMemcpyAsync(watch->to + (watch->cut ? call->micro * bytes : 0), c->out[k], (size_t)bytes, cudaMemcpyDeviceToHost, r->device->stream[c->in->stream]));
+        }
+    return OK;
+}
+
+static Status issue_instr(Rank *r, uint32_t i, const Call *call)
+{
+    DeviceRank *d = r->device;
+    const Instr *in = &r->program->instr[i];
+    KCall c = bind(r, i, call);
+    d->instr = i;
+    TRY(wait_for_others(r, i, call));
+    if (communicates(in))
+        TRY(comms_issue(r, &c));
+    else
+        CUDA_TRY(r, d->kernel[i](&(CudaCall){.call = c, .now = &d->step[call->micro], .stream = d->stream[in->stream], .lt = d->lt, .lt_work = d->lt_work}));
+    if (r->nwatch)
+        TRY(copy_watched(r, &c, call));
+    TRY(record(r, i, call));
+    TRY(mark_instr(r, i, call));
+    d->instr = -1;
+    return OK;
+}
+
+/* ---- lists ---- */
+
+/* What kernels read of each micro-batch. */
+static Status give_steps(Rank *r)
+{
+    DeviceRank *d = r->device;
+    const KStep *s = &r->step;
+    int64_t n = r->program->microbatches;
+    for (int64_t i = 0; i < n; i++)
+        d->step_host[i] = (CudaStep){.seed = s->seed, .step = s->step, .micro = i, .samples = s->samples, .lr = s->lr, .correction1 = s->correction1, .correction2 = s->correction2};
+    CUDA_TRY(r, cudaMemcpyAsync(d->step, d->step_host, (size_t)n * sizeof(CudaStep), cudaMemcpyHostToDevice, d->side));
+    return OK;
+}
+
+/* The side stream stands behind the list before; all streams begin behind it. */
+static Status begin_list(Rank *r)
+{
+    DeviceRank *d = r->device;
+    double limit = 20 * d->slowest;
+    r->slowest = d->slowest;
+    d->limit = r->timeout > 0 ? r->timeout : limit > 10 ? limit : 10;
+    TRY(await_event(r, d->fed));                     /* what the host writes anew was read */
+    TRY(windows_flush(r));
+    TRY(give_steps(r));
+    CUDA_TRY(r, cudaEventRecord(d->fed, d->side));
+    for (int s = 0; s < STREAMS; s++)
+        CUDA_TRY(r, cudaStreamWaitEvent(d->stream[s], d->fed, 0));
+    return OK;
+}
+
+static Status end_list(const Rank *r)
+{
+    DeviceRank *d = r->device;
+    for (int s = 0; s < STREAMS; s++) {
+        if (s == STREAM_compute)
+            continue;
+        CUDA_TRY(r, cudaEventRecord(d->end[s], d->stream[s]));
+        CUDA_TRY(r, cudaStreamWaitEvent(d->stream[STREAM_compute], d->end[s], 0));
+    }
+    TRY(scalars_return(r));
+    CUDA_TRY(r, cudaEventRecord(d->done, d->stream[STREAM_compute]));
+    CUDA_TRY(r, cudaStreamWaitEvent(d->side, d->done, 0));
+    return OK;
+}
+
+static Status issue_call(Rank *r, const CallList *calls, const Call *call)
+{
+    const Proc *proc = &r->program->proc[call->proc];
+    r->step.micro = call->micro;
+    if (calls->opens)
+        r->step.first = call->micro == 0;
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        if (instr_runs(&r->program->instr[i], r->program, call))
+            TRY(issue_instr(r, i, call));
+    return OK;
+}
+
+Status issue_calls(Rank *r, const CallList *calls)
+{
+    if (r->device->failed != OK || calls->n == 0)
+        return r->device->failed;
+    TRY(begin_list(r));
+    for (uint32_t k = 0; k < calls->n; k++)
+        TRY(issue_call(r, calls, &calls->call[k]));
+    return end_list(r);
+}

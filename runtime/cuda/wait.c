@@ -1,0 +1,157 @@
+/* Waiting for streams: the host looks at events and never sleeps in a call of CUDA, so that it sees a lost rank,
+ * an error of a communicator, and streams that stand still. */
+#include <sched.h>
+#include <time.h>
+
+#include "base/text.h"
+#include "runtime/cuda/device.h"
+
+enum { LOOKS = 200, NAP = 20000 };                   /* before naps, and how long one is, in nanoseconds */
+
+/* ---- how far streams have come ---- */
+
+static void note_progress(DeviceRank *d)
+{
+    d->slowest = d->idle > d->slowest ? d->idle : d->slowest;
+    d->idle = 0;
+}
+
+/* Time since the last look, but for what the whole job was stopped in between. */
+static void note_time(DeviceRank *d)
+{
+    static const double most = 0.5;   /* seconds from one look to the next */
+    double now = seconds_now(), gap = now - d->looked;
+    d->idle += gap < most ? gap : most;
+    d->looked = now;
+}
+
+/* Streams go from mark to mark; each that is reached is a sign of life. */
+static Status follow(const Rank *r, Stream s)
+{
+    DeviceRank *d = r->device;
+    Marks *m = &d->marks;
+    while (m->first[s] >= 0) {
+        const Mark *mark = &m->mark[m->first[s] % MARKS];
+        cudaError_t e = cudaEventQuery(mark->event);
+        if (e == cudaErrorNotReady)
+            return OK;
+        CUDA_TRY(r, e);
+        m->instr[s] = mark->instr;
+        m->call[s] = mark->call;
+        m->first[s] = mark->next;
+        note_progress(d);
+        exchange_begin(r, mark->instr);
+    }
+    return OK;
+}
+
+/* ---- streams that stand still ---- */
+
+static void name_stream(Text *t, const Rank *r, Stream s)
+{
+    const Marks *m = &r->device->marks;
+    const Program *p = r->program;
+    const Mark *next = &m->mark[m->first[s] % MARKS];
+    text_add(t, "%sstream '%s' ", t->n ? "; " : "", stream_name(s));
+    if (m->instr[s] >= 0)
+        text_add(t, "has done instruction %lld (%s '%s', micro-batch %u)", (long long)m->instr[s], op_info[p->instr[m->instr[s]].op].name, p->instr[m->instr[s]].path, m->call[s].micro);
+    else
+        text_add(t, "has done nothing");
+    text_add(t, " and not %lld (%s '%s', micro-batch %u)", (long long)next->instr, op_info[p->instr[next->instr].op].name, p->instr[next->instr].path, next->call.micro);
+}
+
+/* The run is over: nothing was done on any stream for so long. */
+static Status stands_still(const Rank *r)
+{
+    Arena *a = arena_new("message");
+    Text t = text_new(a);
+    for (int s = 0; s < STREAMS; s++)
+        if (r->device->marks.first[s] >= 0)
+            name_stream(&t, r, (Stream)s);
+    r->device->instr = -1;
+    Status status = device_failed(r, "stuck", arena_printf(a, "no instruction was completed for %.3g s; %s", r->device->limit, t.n ? t.s : "the streams are empty"));
+    arena_free(a);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+void await_begin(const Rank *r)
+{
+    r->device->idle = 0;
+    r->device->looked = seconds_now();
+}
+
+Status await_more(const Rank *r)
+{
+    DeviceRank *d = r->device;
+    if (d->failed != OK)
+        return d->failed;
+    if (r->world && world_aborted(r->world) >= 0)
+        return d->failed = ERR_COMM;                 /* who ended the run has said why */
+    note_time(d);
+    TRY(comms_check(r));
+    for (int s = 0; s < STREAMS; s++)
+        TRY(follow(r, (Stream)s));
+    return d->idle > d->limit ? stands_still(r) : OK;
+}
+
+static void nap(int looks)
+{
+    if (looks < LOOKS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+}
+
+Status await_event(const Rank *r, cudaEvent_t event)
+{
+    cudaError_t e = cudaEventQuery(event);
+    await_begin(r);
+    for (int i = 0; e == cudaErrorNotReady; e = cudaEventQuery(event), i++) {
+        TRY(await_more(r));
+        nap(i);
+    }
+    CUDA_TRY(r, e);
+    return await_more(r);
+}
+
+Status await_side(const Rank *r)
+{
+    cudaError_t e = cudaStreamQuery(r->device->side);
+    await_begin(r);
+    for (int i = 0; e == cudaErrorNotReady; e = cudaStreamQuery(r->device->side), i++) {
+        TRY(await_more(r));
+        nap(i);
+    }
+    CUDA_TRY(r, e);
+    return OK;
+}
+
+/* ---- marks ---- */
+
+static Status room_for_mark(Rank *r)
+{
+    Marks *m = &r->device->marks;
+    const Mark *oldest = &m->mark[m->made % MARKS];
+    return m->made < MARKS ? OK : await_event(r, oldest->event);
+}
+
+Status mark_instr(Rank *r, int64_t instr, const Call *call)
+{
+    Marks *m = &r->device->marks;
+    Stream s = r->program->instr[instr].stream;
+    if (s == STREAM_compute && ++m->skipped < MARK_EVERY)
+        return OK;
+    m->skipped = s == STREAM_compute ? 0 : m->skipped;
+    TRY(room_for_mark(r));
+    Mark *mark = &m->mark[m->made % MARKS];
+    *mark = (Mark){.event = mark->event, .instr = instr, .call = *call, .stream = s, .next = -1};
+    CUDA_TRY(r, cudaEventRecord(mark->event, r->device->stream[s]));
+    if (m->first[s] < 0)
+        m->first[s] = m->made;
+    else
+        m->mark[m->last[s] % MARKS].next = m->made;
+    m->last[s] = m->made++;
+    return OK;
+}

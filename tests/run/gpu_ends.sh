@@ -1,0 +1,33 @@
+# How runs on GPUs end that go wrong: a failing call, kernel or communicator, too little memory, a rank that is lost.  Each ends
+# soon, with status 3, and says which rank and which instruction.
+. "$TESTS/run/lib.bash"
+. "$TESTS/run/ranks.bash"
+. "$TESTS/run/gpu.bash"
+
+# soon STATUS TEXT COMMAND...: refused, within ten seconds.
+soon() {
+    local begun=$SECONDS
+    refused "$@" && [ $((SECONDS - begun)) -le 10 ]
+}
+
+lost_rank() {
+    start --data t.txt --steps 100000 --device cudaemu
+    wait_until 'find_ranks; [ "$(cat log 2>/dev/null | wc -l)" -ge 2 ]' || return 1
+    local begun=$SECONDS
+    kill -KILL ${ranks[2]}
+    ends && [ $status = 3 ] && grep -q "error: rank 2 was killed by SIGKILL" said && [ $((SECONDS - begun)) -le 10 ] || { cat said; return 1; }
+}
+
+start() { "$PRUN" "$TMP/four.plan" --log "$TMP/log" "$@" >said 2>&1 & pid=$!; }
+
+all() {
+    plan one.plan gpt2 "layers=1" "devices = [0]" && plan four.plan gpt2 "layers=2" "mesh pp = 2, dp = 2; stage before h[1]; microbatches = 2"
+    check "a kernel that fails is an error of the step" 'CUDAEMU_FAIL=kernel:200=700 soon 3 "error: rank 0, cudaemu 0: " "$PRUN" one.plan --device cudaemu --data t.txt'
+    check "a call that fails names the instruction" 'CUDAEMU_FAIL=cublasLtMatmul:30=14 soon 3 "at instruction " "$PRUN" one.plan --device cudaemu --data t.txt'
+    check "too little memory of the device is said in bytes" 'CUDAEMU_MEMORY=1M soon 3 "of memory on cudaemu device 0: it has 1048576, of which " "$PRUN" one.plan --device cudaemu --data t.txt'
+    check "fewer devices than ranks are refused" 'CUDAEMU_DEVICES=3 soon 3 "error: rank 3 has no cudaemu device: the plan is for 4, and this machine has 3" "$PRUN" four.plan --device cudaemu --data t.txt'
+    check "a communicator with an error ends all ranks" 'CUDAEMU_FAIL=collective:40=3@1 soon 3 "error: rank 1, cudaemu 1: a communicator: internal error" "$PRUN" four.plan --device cudaemu --data t.txt --ranks threads'
+    check "a rank that is lost ends the run" lost_rank
+}
+make_text t.txt $((64 * 16 + 1))
+on_gpus all
