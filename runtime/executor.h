@@ -30,7 +30,7 @@ typedef struct Executor {
     /* Until all that was called is done; OK when it went well. */
     Status (*settle)(const Rank *);
 
-    /* Bytes of the rank's memory, no more than RANK_WINDOW of them.  edit(): where the host writes all of them; they are there
+    /* Bytes of the rank's memory, no more than RANK_WINDOW of them, or a sample of an input.  edit(): where the host writes all of them; they are there
      * for the next call or look, and what is lent stands until the next edit.  look(): what all that was called leaves
      * there; it stands until the next look.  What goes wrong in edit() and zero() is said by what comes next. */
     void  *(*edit)(const Rank *, void *at, int64_t bytes);
