@@ -106,7 +106,7 @@ static void run_tied(Model *m, Pin pin, Start start, History *h, const char *wha
 {
     static const int64_t classes = 8;
     const Plan plan = plan_of(m, pin);
-    history_run(h, m->a, lower_programs(m, &plan), plan.ndevices, 2, start, &(Beginning){fill, &classes}, what);
+    history_run(h, m->a, lower_programs(m, &plan), plan.ndevices, 2, start, &(Beginning){.fill = fill, .ctx = &classes}, what);
 }
 
 /* A stage a round: ranks as threads have the numbers of one device. */

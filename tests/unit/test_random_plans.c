@@ -99,7 +99,7 @@ static void run_plan(History *h, Arena *a, Case *c, const Plan *plan, Start star
 {
     Model m = {.a = a, .ds = diags_new(c->l.sources), .g = c->l.graph, .cl = c->l.cluster};
     int64_t classes = classes_of(m.g);
-    history_run(h, a, lower_programs(&m, plan), plan->ndevices, STEPS_RUN, start, &(Beginning){fill_random, &classes}, what);
+    history_run(h, a, lower_programs(&m, plan), plan->ndevices, STEPS_RUN, start, &(Beginning){.fill = fill_random, .ctx = &classes}, what);
 }
 
 static const char *plan_text(Arena *a, const Plan *p)
