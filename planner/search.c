@@ -5,56 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/layout.h"
-#include "planner/candidates.h"
-#include "planner/space.h"
-#include "planner/stages.h"
+#include "planner/polish.h"
 
 /* ours: spaces that are searched to the end within some seconds; of larger ones as much as takes a third of a second */
 const SearchLimits search_limits = {.top = 1, .exhaustive = 20000, .effort = 300000};
 
 /* Estimates are that good: a candidate that is estimated to be slower by more is not judged. */
 static const double TRUST = 1.05;
-/* Others are judged all the same while less than this part of the effort is spent: in small models, whose
- * messages and waits estimates know least of, that is hundreds of candidates. */
+/* Others are judged all the same while less than this part of the effort is spent. */
 static const double SPARE = 0.1;
 /* Judgements of one configuration: after each that did not fit, more is recomputed. */
 enum { RETRIES = 4 };
 /* Where nothing is found that fits, so many times as much is looked at. */
 enum { PATIENCE = 8 };
-
-/* Candidates that are estimated alike: of one unit, split alike, on one mesh, sharded or not. */
-typedef struct Family { const Unit *unit; const Mesh *mesh; uint32_t option; bool shard; double rate, more_bytes; uint32_t version; } Family;
-
-typedef struct Entry {
-    Candidate c;
-    Candidate judged;                 /* as it was when it was judged last, where `tries` > 0 */
-    uint32_t  family, version, tries; /* family: of a space searched to the end, its place in order */
-    bool      lean, done;             /* lean: in as little memory as there can be, whatever is estimated */
-} Entry;
-
-typedef struct Bounded { const Config *config; double bound; uint32_t order; bool unfit; } Bounded;   /* unfit: no layout of it fits */
-
-typedef struct Looking {
-    Arena             *arena;
-    Diags             *ds;
-    const PlanRequest *q;
-    SearchLimits       limits;
-    UnitTable          units;
-    Space              space;
-    bool               no_context;    /* context parallelism is put off */
-    RoundNeeds         round;
-    Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
-    bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
-    Entry             *entry;  uint32_t nentry;
-    Family            *family; uint32_t nfamily;
-    Search            *out;
-    Candidate         *of;            /* per plan of out->best: its candidate */
-    Plan              *leanest;
-    int64_t            least_excess;
-    uint64_t           effort;
-    Diags             *refusal;       /* why the first candidate that was not legal is not; NULL */
-} Looking;
 
 /* Ops of all candidates together, in a space that is searched to the end: more take too long to lower. */
 enum { ENOUGH = 2000000 };
@@ -131,110 +94,6 @@ static double all_layouts(const Looking *k)
     return n;
 }
 
-/* ---- judging ---- */
-
-static bool same_staging(const Candidate *x, const Candidate *y)
-{
-    size_t stages = (size_t)x->config->mesh->size[AXIS_pp];
-    return memcmp(x->begin, y->begin, stages * sizeof *x->begin) == 0 && memcmp(x->again, y->again, stages * sizeof *x->again) == 0;
-}
-
-/* A candidate may be judged twice: as a neighbour, and by its estimate. */
-static bool is_kept(const Looking *k, const Candidate *c)
-{
-    for (uint32_t i = 0; i < k->out->nbest; i++)
-        if (k->of[i].config == c->config && k->of[i].option == c->option && same_staging(&k->of[i], c))
-            return true;
-    return false;
-}
-
-static void keep_best(Looking *k, Found f, const Candidate *c)
-{
-    Search *s = k->out;
-    uint32_t at = s->nbest;
-    while (at > 0 && s->best[at - 1].ns > f.ns)
-        at--;
-    if (at == k->limits.top || is_kept(k, c))
-        return;
-    if (s->nbest < k->limits.top)
-        s->nbest++;
-    memmove(&s->best[at + 1], &s->best[at], (s->nbest - 1 - at) * sizeof *s->best);
-    memmove(&k->of[at + 1], &k->of[at], (s->nbest - 1 - at) * sizeof *k->of);
-    s->best[at] = f;
-    k->of[at] = *c;
-}
-
-/* What will be shown and executed need not be lowered again. */
-static void keep_fastest(Looking *k, Try *t, const Simulation *sim)
-{
-    Search *s = k->out;
-    if (s->best[0].plan != t->plan)
-        return;
-    try_end(&s->fastest);
-    s->fastest = *t;
-    s->sim = *sim;
-    *t = (Try){0};
-}
-
-static double best_ns(const Looking *k)
-{
-    return k->out->nbest ? (double)k->out->best[0].ns : DBL_MAX;
-}
-
-/* Effort, about half a microsecond each: of an instruction that is lowered, and of a call that is followed. */
-enum { LOWERED = 12, FOLLOWED = 1 };
-
-static uint64_t lower_effort(const Try *t)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < t->programs.n; i++)
-        n += t->programs.rank[i] && !t->stands_in[i] ? t->programs.rank[i]->ninstr : 0;
-    return LOWERED * n;
-}
-
-static uint64_t follow_effort(const Try *t)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < t->programs.n; i++)
-        n += t->programs.rank[i] ? t->programs.rank[i]->ncall : 0;
-    return FOLLOWED * n;
-}
-
-/* What a candidate was found to be. */
-typedef struct Verdict { bool legal, fits; int64_t ns, excess; } Verdict;
-
-static Verdict judge(Looking *k, const Candidate *c)
-{
-    Arena *scratch = arena_new("judge");
-    Diags *said = diags_new(k->ds->sources);
-    Plan *plan = candidate_plan(k->arena, &k->units, c);
-    Try t = {.own = scratch, .arena = scratch, .plan = plan};
-    Verdict v = {.legal = try_lower(&t, said, k->q) == OK};
-    k->out->judged++;
-    if (!v.legal && !k->refusal)
-        k->refusal = said;
-    if (v.legal) {
-        v.excess = program_excess(try_fullest(&t));
-        v.fits = v.excess <= 0;
-        k->effort += lower_effort(&t);
-        if (v.fits) {
-            k->effort += follow_effort(&t);
-            Simulation sim = simulate(scratch, k->q->cluster, plan, k->q->profile, t.programs.rank);
-            v.ns = sim.ns;
-            keep_best(k, (Found){plan, v.ns, -v.excess}, c);
-            keep_fastest(k, &t, &sim);
-        } else {
-            k->out->unfit++;
-        }
-        if (!k->leanest || v.excess < k->least_excess) {
-            k->leanest = plan;
-            k->least_excess = v.excess;
-        }
-    }
-    try_end(&t);
-    return v;
-}
-
 /* ---- small spaces, to the end ---- */
 
 static uint64_t count_all(Looking *k)
@@ -254,46 +113,29 @@ static uint64_t count_all(Looking *k)
     return n;
 }
 
-static bool add_candidate(void *ctx, const Candidate *c)
-{
-    Looking *k = ctx;
-    uint32_t stages = (uint32_t)c->config->mesh->size[AXIS_pp];
-    Entry e = {.c = *c, .family = k->nentry};
-    e.c.begin = NEWN(k->arena, uint32_t, stages + 1);
-    e.c.again = NEWN(k->arena, uint32_t, stages + 1);
-    memcpy(e.c.begin, c->begin, (stages + 1) * sizeof *c->begin);
-    memcpy(e.c.again, c->again, stages * sizeof *c->again);
-    PUSH(k->arena, k->entry, k->nentry, e);
-    return true;
-}
-
 static int by_candidate_bound(const void *x, const void *y)
 {
-    const Entry *a = x, *b = y;
-    return a->c.bound != b->c.bound ? (a->c.bound > b->c.bound) - (a->c.bound < b->c.bound) : (a->family > b->family) - (a->family < b->family);
+    const Listed *a = x, *b = y;
+    return a->c.bound != b->c.bound ? (a->c.bound > b->c.bound) - (a->c.bound < b->c.bound) : (a->order > b->order) - (a->order < b->order);
 }
 
 /* Judges whatever may be faster than the best so far; equal times leave the first of them. */
 static void judge_all(Looking *k)
 {
+    CandidateList all = {.arena = k->arena};
     for (uint32_t i = 0; i < k->nconfig; i++) {
         Unit *u = units_find(&k->units, k->config[i].config, 0);
         for (uint32_t o = 0; o < u->noption; o++) {
             Staging g = staging_open(k->arena, &k->units, k->config[i].config, o);
-            (void)staging_each(&g, k->limits.exhaustive, add_candidate, k);
+            (void)staging_each(&g, k->limits.exhaustive, list_candidate, &all);
         }
     }
-    if (k->nentry > 0)
-        qsort(k->entry, k->nentry, sizeof *k->entry, by_candidate_bound);
-    uint32_t i = 0;
-    for (; i < k->nentry; i++) {
-        double worst = k->out->nbest == k->limits.top ? (double)k->out->best[k->out->nbest - 1].ns : DBL_MAX;
-        if (k->entry[i].c.bound >= worst)
-            break;
-        (void)judge(k, &k->entry[i].c);
-    }
-    k->out->estimated = k->nentry;
-    k->out->layouts = k->nentry;
+    if (all.n > 0)
+        qsort(all.item, all.n, sizeof *all.item, by_candidate_bound);
+    for (uint32_t i = 0; i < all.n && all.item[i].c.bound < worst_ns(k); i++)
+        (void)judge(k, &all.item[i].c);
+    k->out->estimated = all.n;
+    k->out->layouts = all.n;
     k->out->proven = !k->space.micro_left_out;
     k->out->cut = "numbers of micro-batches up to 4,096";
     k->out->bound = best_ns(k);
@@ -452,32 +294,6 @@ static bool add_configs(Looking *k)
     return k->nentry > before;
 }
 
-/* The fastest with one cut a piece earlier or later, on as long as that helps: estimates are of the busiest stage, and
- * leave open what lies on the others. */
-static bool move_cut(Looking *k, uint64_t effort, uint32_t stage, int by)
-{
-    const Plan *before = k->out->best[0].plan;
-    Staging g = staging_open(k->arena, &k->units, k->of[0].config, k->of[0].option);
-    for (const Plan *last = NULL; last != k->out->best[0].plan && k->effort < effort;) {
-        Candidate c;
-        last = k->out->best[0].plan;
-        if (staging_recut(k->arena, &g, &k->of[0], stage, by, &c) && c.bytes <= 0 && c.bound < best_ns(k))
-            (void)judge(k, &c);
-    }
-    return before != k->out->best[0].plan;
-}
-
-static void move_cuts(Looking *k)
-{
-    uint64_t more = (uint64_t)(SPARE * (double)k->limits.effort), effort = k->effort + more;
-    bool cheap = k->out->judged > 0 && k->effort / k->out->judged < more;            /* one judgement, on average */
-    for (bool moved = k->out->nbest > 0 && cheap; moved && k->effort < effort;) {
-        moved = false;
-        for (uint32_t s = 1; s < (uint32_t)k->of[0].config->mesh->size[AXIS_pp]; s++)
-            moved |= move_cut(k, effort, s, 1) || move_cut(k, effort, s, -1);
-    }
-}
-
 /* Whatever estimates left out for one that was judged to be slower, or not to fit, is looked at again. */
 static void judge_best(Looking *k)
 {
@@ -490,7 +306,7 @@ static void judge_best(Looking *k)
             else
                 e->done = true;
         }
-    move_cuts(k);
+    polish(k);
     k->out->cut = k->no_context ? "cuts, recomputation and splits of the most promising configurations only, and no cp, as there are samples enough for dp"
                                 : "cuts, recomputation and splits of the most promising configurations only";
     k->out->bound = k->nconfig ? k->config[0].bound : 0;
