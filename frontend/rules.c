@@ -509,7 +509,7 @@ static void check_division(Reader *r, const Rule *rule, uint32_t k)
     const Dim *d = find_axis(r->g, rule->names[k]);
     if (size <= 1 || !d || is_kv_heads(r->g, d, size))
         return;
-    int64_t pad = pad_of(r->out, d->name), stored = (d->extent + pad - 1) / pad * pad, unit = size * 64;
+    int64_t pad = pad_of(r->out, d->name), stored = (d->extent + pad - 1) / pad * pad, unit = padding_for(d->extent, pad, size);
     if (stored % size == 0)
         return;
     const char *by = mesh_axis_name(rule->by.axis[0]);
@@ -522,8 +522,8 @@ static void check_division(Reader *r, const Rule *rule, uint32_t k)
     if (has_op(padding_obstacle(r->g, (DimId){(uint32_t)(d - r->g->dim)})))
         diag_help(r->e->ds, e, "%s", text_divisors(r->arena, d->extent));
     else
-        diag_help(r->e->ds, e, "add 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", d->name, (long long)unit,
-                  (long long)((d->extent + unit - 1) / unit * unit));
+        diag_help(r->e->ds, e, "%s 'pad %s to %lld' to round it up to %lld; the padding never reaches the loss", pad > 1 ? "make it" : "add", d->name,
+                  (long long)unit, (long long)((d->extent + unit - 1) / unit * unit));
 }
 
 static void check_rules(Reader *r)

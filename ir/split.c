@@ -112,3 +112,12 @@ OpId padding_obstacle(const Graph *g, DimId d)
                 return (OpId){o};
     return NO_OP;
 }
+
+/* As little as does; on a large axis a multiple of 64 a rank, as matrix units like it, where less than 1 % is wasted. */
+int64_t padding_for(int64_t extent, int64_t pad, int64_t size)
+{
+    int64_t both = pad, wide = size * 64, padded = (extent + wide - 1) / wide * wide;
+    while (both % size)
+        both += pad;
+    return padded % pad == 0 && 100 * (padded - extent) < extent ? wide : both;
+}

@@ -30,5 +30,7 @@ bool op_may_split(const Graph *, const Op *, uint8_t factor);
 
 /* The first forward op that would see padding of a dim; NO_OP: it may be padded. */
 OpId padding_obstacle(const Graph *, DimId);
+/* What an axis that is padded to a multiple of `pad` is best padded to, so that `size` ranks can split it. */
+int64_t padding_for(int64_t extent, int64_t pad, int64_t size);
 
 #endif
