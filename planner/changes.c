@@ -138,7 +138,7 @@ static void add_assumed(Arena *a, const Graph *g, const int64_t mesh[MESH_AXES],
         PUSH(a, to->rule, to->nrule, pin_split(a, pins_positions(g), AXIS_cp));
 }
 
-Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *use)
+Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *use, const char **assumed)
 {
     Arena *a = w->arena;
     const Graph *g = w->request->graph;
@@ -156,8 +156,10 @@ Rules *changed_by(const Weigher *w, const Plan *p, const Rules *given, PlanUse *
         PUSH(a, out->rule, out->nrule, given->rule[i]);
     if (known && gives(given, RULE_MESH) && same_devices(p, given, mesh))
         add_sizes(a, given, mesh, out);
+    uint32_t first = out->nrule;
     if (known)
         add_assumed(a, g, mesh, out);
+    *assumed = pins_text(a, &(Rules){.rule = out->rule + first, .nrule = out->nrule - first});
     *use = mesh[AXIS_tp] > 1 && !splits_by(out, AXIS_tp) ? USE_PLAN : USE_ESTIMATE;
     return out;
 }
@@ -188,8 +190,9 @@ Rules *asked_about(const Weigher *w, const Plan *p, const Rules *given, PlanUse 
     const Rules *own = w->request->rules;
     Rules *out = NEW(w->arena, Rules);
     int64_t mesh[MESH_AXES];
+    const char *assumed;
     if (!gives(given, RULE_MESH) && !gives_stages(given))
-        return changed_by(w, p, given, use);
+        return changed_by(w, p, given, use, &assumed);
     if (!given_mesh(p, given, mesh))
         memcpy(mesh, p->mesh, sizeof mesh);
     out->at = given->at;
@@ -217,7 +220,7 @@ static Changes no_changes(const Weigher *w, const Plan *p)
 static void add(Changes *x, Decision d, const char *text, const Rules *given)
 {
     Change c = {.decision = d, .text = text};
-    c.rules = changed_by(x->w, x->p, given, &c.use);
+    c.rules = changed_by(x->w, x->p, given, &c.use, &c.assumed);
     PUSH(x->arena, x->change, x->n, c);
 }
 

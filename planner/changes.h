@@ -9,6 +9,7 @@
 typedef struct Change {
     Decision    decision;
     const char *text;                 /* "shard optimizer by dp" */
+    const char *assumed;              /* rules that it needs beside, such as where stages begin; "": none */
     bool        without;              /* it takes the decision back */
     Rules      *rules;                /* of the changed layout */
     PlanUse     use;                  /* USE_PLAN: splits by tp are open, and are searched for */
@@ -28,8 +29,9 @@ uint32_t runners_up(const Weigher *, const Plan *, const Search *, Change **out)
 const char *difference_of(Arena *, const Rules *plan, const Rules *other);
 
 /* A layout with other rules in place of the plan's own: those of the kinds that are given
- * are dropped, and what followed from a mesh that changes; stages that nobody gives are as equal as can be. */
-Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use);
+ * are dropped, and what followed from a mesh that changes; stages that nobody gives are as equal as can be.
+ * *assumed: rules that were added; "": none. */
+Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *use, const char **assumed);
 /* The same as a question.  Of another mesh, or other stages, the best plan is meant: the rules are then the user's
  * own, as far as the given ones leave them alone, and USE_PLAN searches what they leave open. */
 Rules   *asked_about(const Weigher *, const Plan *, const Rules *given, PlanUse *use);

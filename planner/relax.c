@@ -150,12 +150,28 @@ static void relax_search(const Weigher *w, const Plan *p, Diags *ds, Diag *error
 
 /* ---- both ---- */
 
+/* The change as rules that leave nothing open but splits by tp, which 'pplan plan' searches. */
+static const char *change_as_rules(Arena *a, const Change *c)
+{
+    const char *number = arena_printf(a, "microbatches = %lld", (long long)c->weighed.figures.microbatches);
+    if (c->decision == DECIDE_micro)
+        return number;
+    bool counts = c->decision == DECIDE_stages;          /* more of them fill the pipeline */
+    return arena_printf(a, "%s%s%s%s%s", c->text, *c->assumed ? "; " : "", c->assumed, counts ? "; " : "", counts ? number : "");
+}
+
+static const char *who_splits(const Weigher *w, const Change *c)
+{
+    return c->use == USE_PLAN && w->request->use != USE_PLAN ? " and the splits by tp that 'pplan plan' finds" : "";
+}
+
 static void relax_layout(const Weigher *w, const Plan *p, int64_t needed, bool searched, Diags *ds, Diag *error)
 {
     Change change[MOST_CHANGES], nearest;
     uint32_t n = remedies(w, p, needed, MOST_CHANGES, change, &nearest);
     for (uint32_t i = 0; i < n; i++)
-        diag_note(ds, error, NOWHERE, "with '%s' it fits: %s", change[i].text, fit_text(w->arena, &change[i].weighed.figures));
+        diag_note(ds, error, NOWHERE, "with '%s'%s it fits: %s", change_as_rules(w->arena, &change[i]), who_splits(w, &change[i]),
+                  fit_text(w->arena, &change[i].weighed.figures));
     if (n == 0 && nearest.weighed.legal)
         diag_note(ds, error, NOWHERE, "%s; '%s' comes nearest, with it a device with %s bytes would do",
                   searched ? "no layout near it fits either" : "nothing that was tried fits", nearest.text, text_count(w->arena, change_needs(&nearest)));

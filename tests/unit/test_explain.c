@@ -247,8 +247,9 @@ static void runners_up_are_those_found(void **unused)
 /* NULL: they are no rules of the language for this model. */
 static Rules *rules_changed(Judge *j, const char *given, PlanUse *use)
 {
+    const char *assumed;
     Rules *rules;
-    return parse_rules(&j->c, given, &rules) == OK ? changed_by(&j->w, j->c.plan, rules, use) : NULL;
+    return parse_rules(&j->c, given, &rules) == OK ? changed_by(&j->w, j->c.plan, rules, use, &assumed) : NULL;
 }
 
 static const char *changed(Judge *j, const char *given, PlanUse *use)
