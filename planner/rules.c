@@ -422,7 +422,8 @@ static void check_open(Diags *ds, const PlanRequest *q, const Decisions *d, cons
     Diag *e = diag_error(ds, at, "the rules leave open: %s%s%s", sizes, micro && *sizes ? "; " : "",
                          micro ? "the number of micro-batches (for instance 'microbatches = 1')" : "");
     if (*sizes)
-        diag_help(ds, e, "this version chooses micro-batches only; pin the mesh, or name one device with 'devices = [0]'");
+        diag_help(ds, e, "%s; or pin the mesh, or name one device with 'devices = [0]'",
+                  q->use == USE_RUN ? "'pplan plan' chooses them and writes a .plan that prun executes" : "'pplan plan' chooses them, 'pplan estimate' the number of micro-batches alone");
     else
         diag_help(ds, e, "'pplan plan' chooses it and writes a .plan that prun executes");
 }
