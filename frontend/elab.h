@@ -103,7 +103,8 @@ typedef struct Elab {
     uint64_t     steps;               /* statements and expressions evaluated */
     int64_t      elements;            /* of all values so far */
     bool         stopped;             /* a limit was passed: evaluate nothing more */
-    Span         optimizer_at, precision_at, minimize_at;
+    Span         optimizer_at, precision_at;
+    const Node  *minimize;            /* the statement; NULL: none so far */
 } Elab;
 
 enum {

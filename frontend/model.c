@@ -156,7 +156,7 @@ static void check_trains(Elab *e)
         all &= g->weight[i].frozen;
         frozen = g->weight[i].frozen ? &g->weight[i] : frozen;
     }
-    Diag *d = fail(e, e->minimize_at, "model '%s' minimizes a loss that no trained weight has a part in: %s", g->name,
+    Diag *d = fail(e, e->minimize->at, "model '%s' minimizes a loss that no trained weight has a part in: %s", g->name,
                    g->nweight == 0 ? "it has no weights" : all ? "all its weights are frozen"
                    : frozen ? "no gradient reaches those that are not frozen" : "no gradient reaches its weights");
     if (frozen)

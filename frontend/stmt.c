@@ -183,13 +183,28 @@ static void statement_output(Elab *e, Scope *s, const Node *n)
     }
 }
 
+static const char *name_or(const Node *minimize, const char *other)
+{
+    const Node *what = minimize->kid[0];
+    return what->kind == N_NAME ? what->text : other;
+}
+
+static void minimized_twice(Elab *e, const Node *first, const Node *second)
+{
+    Diag *d = fail(e, second->at, "a model minimizes one value");
+    if (!d)
+        return;
+    diag_note(e->ds, d, first->at, "the first 'minimize' is here");
+    diag_help(e->ds, d, "minimize their sum, for instance 'minimize %s + 0.5 * %s'", name_or(first, "first"), name_or(second, "second"));
+}
+
 static void statement_minimize(Elab *e, Scope *s, const Node *n)
 {
-    if (span_known(e->minimize_at)) {
-        diag_note(e->ds, fail(e, n->at, "a model minimizes one value"), e->minimize_at, "the first 'minimize' is here");
+    if (e->minimize) {
+        minimized_twice(e, e->minimize, n);
         return;
     }
-    e->minimize_at = n->at;
+    e->minimize = n;
     Term t = eval(e, s, n->kid[0]);
     if (t.kind == TERM_POISON)
         return;
