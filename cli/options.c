@@ -131,7 +131,7 @@ static Status read_option(Arena *a, ProgramName p, int argc, char **argv, int *i
     } else if (!row->argument && value) {
         return usage(p, "option '--%s' takes no value, but '%s' was given", row->long_, value);
     }
-    OptionValue v = {id, value ? value : ""};
+    OptionValue v = {id, value ? value : "", word[1] != '-'};
     if (row->argument)
         TRY(check_times(p, out, v));
     PUSH(a, out->option, out->noption, v);
@@ -145,8 +145,10 @@ static Status check_options(ProgramName p, const Args *out)
         return not_yet(p, "", command_rows[out->command].name, command_rows[out->command].help);
     for (uint32_t i = 0; i < out->noption; i++) {
         const OptionRow *row = &option_rows[out->option[i].id];
+        bool brief = out->option[i].brief;
+        char letter[] = {'-', row->short_, 0};
         if (!(row->commands >> out->command & 1))
-            return usage(p, "'%s' has no option '--%s'", command_word(out->command), row->long_);
+            return usage(p, brief ? "'%s' has no option '%s'" : "'%s' has no option '--%s'", command_word(out->command), brief ? letter : row->long_);
         if (row->help[0] == '!')
             return not_yet(p, "--", row->long_, row->help);
     }

@@ -28,7 +28,7 @@ typedef enum OptionId {
     OPTIONS
 } OptionId;
 
-typedef struct OptionValue { OptionId id; const char *value; } OptionValue;
+typedef struct OptionValue { OptionId id; const char *value; bool brief; } OptionValue;   /* brief: given as -x */
 
 /* A command line, read.  Strings are argv's own. */
 typedef struct Args {

@@ -203,7 +203,8 @@ static Status dumped(const Args *args, OptionId *out)
         }
     if (n == 1)
         return OK;
-    fprintf(stderr, "pplan: 'dump' needs one of --layout, --program, --memory, --timeline and --pass NAME\n");
+    fprintf(stderr, "pplan: 'dump' %s one of --layout, --program, --memory, --timeline and --pass NAME%s\n", n ? "prints only" : "needs",
+            n ? "; more than one was given" : "");
     return ERR_USAGE;
 }
 
