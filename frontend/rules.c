@@ -36,9 +36,14 @@ static void check_axis(Reader *r, const Node *name)
         return;
     const char **pool = NULL;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->g->ndim; i++)
+    Text all = text_new(r->arena);
+    for (uint32_t i = 0; i < r->g->ndim; i++) {
         PUSH(r->arena, pool, n, r->g->dim[i].name);
-    fail(r->e, name->at, "no axis named '%s' in model '%s'%s", name->text, r->g->name, did_you_mean(r->e, name->text, pool, n));
+        if (find_axis(r->g, pool[i]) == &r->g->dim[i])       /* blocks may have one of the same name */
+            text_add(&all, "%s%s", i ? ", " : "", pool[i]);
+    }
+    Diag *e = fail(r->e, name->at, "no axis named '%s' in model '%s'%s", name->text, r->g->name, did_you_mean(r->e, name->text, pool, n));
+    diag_help(r->e->ds, e, "its axes are %s", all.s);
 }
 
 static bool any_path(const Reader *r, const Path *p)
