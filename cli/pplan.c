@@ -118,7 +118,7 @@ static Status do_plan(Loaded *l, const Args *args)
     Weigher w = {l->ir, l->sources, &request};
     show_plan(r, l->graph, l->cluster, plan, &programs, l->profile, &sim);
     show_fewer(r, &w, plan, &sim);
-    show_search(r, &found);
+    show_search(r, l->graph, &found);
     show_memory(r, program);
     return finish(r, args);
 }

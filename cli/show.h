@@ -24,7 +24,7 @@ void show_fewer(const Report *, const Weigher *, const Plan *, const Simulation 
 /* Likewise where what the rules leave open makes it faster. */
 void show_open(const Report *, const Weigher *, const Plan *, const Simulation *);
 /* What was searched, and how much faster any plan could be; the plans found when there are several. */
-void show_search(Report *, const Search *);
+void show_search(Report *, const Graph *, const Search *);
 /* "48 layouts with these rules: none is faster" */
 const char *searched_text(Arena *, const Search *);
 /* Where the time of each stage goes; UINT32_MAX: not of one alone. */

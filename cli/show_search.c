@@ -2,6 +2,7 @@
 #include "cli/show.h"
 
 #include "base/text.h"
+#include "planner/changes.h"
 
 static const char *mesh_text(Arena *a, const Plan *p)
 {
@@ -35,17 +36,19 @@ static const char *recomputed(Arena *a, const Plan *p)
     return n ? arena_printf(a, "%lld rounds", (long long)n) : "none";
 }
 
-static void show_found(Report *r, const Search *s)
+static void show_found(Report *r, const Graph *g, const Search *s)
 {
     static const Column columns[] = {{"rank", "plan", SHOW_COUNT}, {"ns", "step", SHOW_NS}, {"slower", "slower", SHOW_RATIO}, {"mesh", "mesh", SHOW_TEXT},
                                      {"microbatches", "micro-batches", SHOW_COUNT}, {"schedule", "schedule", SHOW_TEXT},
-                                     {"sharded", "optimizer", SHOW_TEXT}, {"recomputed", "recomputed", SHOW_TEXT}, {"spare", "spare bytes", SHOW_BYTES}};
+                                     {"sharded", "optimizer", SHOW_TEXT}, {"recomputed", "recomputed", SHOW_TEXT}, {"spare", "spare bytes", SHOW_BYTES},
+                                     {"differs", "differs from the first in", SHOW_TEXT}};
     Table *t = report_table(r, "plans", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < s->nbest; i++) {
         const Found *f = &s->best[i];
         Cell row[] = {CELL_NUMBER(i + 1), CELL_NUMBER(f->ns), CELL_NUMBER((double)f->ns / (double)s->best[0].ns), CELL_TEXT(mesh_text(r->arena, f->plan)),
                       CELL_NUMBER(f->plan->microbatches), CELL_TEXT(f->plan->mesh[AXIS_pp] > 1 ? f->plan->schedule : "-"),
-                      CELL_TEXT(shards(f->plan) ? "sharded" : "whole"), CELL_TEXT(recomputed(r->arena, f->plan)), CELL_NUMBER(f->spare)};
+                      CELL_TEXT(shards(f->plan) ? "sharded" : "whole"), CELL_TEXT(recomputed(r->arena, f->plan)), CELL_NUMBER(f->spare),
+                      CELL_TEXT(i ? plans_differ(r->arena, g, s->best[0].plan, f->plan) : "")};
         table_row(r, t, row);
     }
 }
@@ -61,7 +64,7 @@ const char *searched_text(Arena *a, const Search *s)
     return arena_printf(a, "%s layouts with these rules: %s", layouts_text(a, s), result);
 }
 
-void show_search(Report *r, const Search *s)
+void show_search(Report *r, const Graph *g, const Search *s)
 {
     Arena *a = r->arena;
     if (s->judged == 0)
@@ -89,5 +92,5 @@ void show_search(Report *r, const Search *s)
     table_fact(r, t, "bound_ns", CELL_NUMBER(s->bound));
     table_fact(r, t, "gap", CELL_NUMBER(gap));
     if (s->nbest > 1)
-        show_found(r, s);
+        show_found(r, g, s);
 }

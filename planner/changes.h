@@ -22,6 +22,8 @@ uint32_t changes_of(const Weigher *, const Plan *, Change **out);
 uint32_t neighbours(const Weigher *, const Plan *, Change **out);
 
 /* The plans that a search found beside this one, weighed; each says in which rules it differs (runners.c). */
+/* "stage before h[2]; without shard optimizer by dp": the rules of the other plan that differ; "": none do. */
+const char *plans_differ(Arena *, const Graph *, const Plan *, const Plan *other);
 uint32_t runners_up(const Weigher *, const Plan *, const Search *, Change **out);
 
 /* The rules of one layout that another one has not, and those it leaves out: "microbatches = 4; without recompute h full"

@@ -44,6 +44,11 @@ const char *difference_of(Arena *a, const Rules *plan, const Rules *other)
     return d.unnamed ? arena_printf(a, "%s; %u more rules", d.text.s, d.unnamed) : d.n ? d.text.s : "";
 }
 
+const char *plans_differ(Arena *a, const Graph *g, const Plan *plan, const Plan *other)
+{
+    return difference(a, pins_of(a, g, plan), pins_of(a, g, other));
+}
+
 uint32_t runners_up(const Weigher *w, const Plan *p, const Search *s, Change **out)
 {
     const Rules *own = pins_of(w->arena, w->request->graph, p);
