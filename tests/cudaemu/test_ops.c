@@ -1,7 +1,8 @@
 /* Every CUDA kernel against the plain form of its op, on every op of every case of tests/ops, in f32 and bf16, at small and
  * at odd larger extents; adding to results and in place where the op table allows it; the same call again gives the same
- * bits, also where operands are not aligned and 16 bytes cannot be loaded at once.  Then on the parts of its tensors that ranks and micro-batches have, padded ones too.  A new row of
- * kernels/cuda/cuda.def is tested without a change here. */
+ * bits, where operands are not aligned so that 16 bytes cannot be loaded at once, and captured in a graph and replayed.  Then
+ * on the parts of its tensors that ranks and micro-batches have, padded ones too.  A new row of kernels/cuda/cuda.def is
+ * tested without a change here. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +15,9 @@
 
 typedef enum Manner { OVERWRITE, ADD, IN_PLACE, MANNERS } Manner;
 static const char *const manner_name[] = {"overwriting", "adding", "in place"};
+/* How a call is made. */
+typedef enum Way { PLAIN, UNALIGNED, CAPTURED, WAYS } Way;
+static const char *const way_name[] = {"", "where operands are not aligned", "in a graph that is replayed"};
 
 static cudaStream_t stream;
 static cublasLtHandle_t lt;
@@ -46,7 +50,7 @@ typedef struct Run {
     Tensor      argt[MAX_ARGS], outt[MAX_OUTS];
     void       *arg[MAX_ARGS], *want[MAX_OUTS];
     Manner      manner;
-    bool        unaligned;            /* operands begin an element behind an aligned address */
+    Way         way;
     void       *out[MAX_OUTS];        /* what the kernel made, on the host */
     int         wrong;
 } Run;
@@ -97,10 +101,10 @@ static int shared_arg(const Run *r, int out)
     return out == 0 ? 0 : r->in.op == OP_adamw || r->in.op == OP_sgd ? out + 1 : -1;
 }
 
-/* Bytes in front of an operand. */
+/* Bytes in front of an operand: unaligned ones begin an element behind an aligned address. */
 static size_t before(const Run *r, const Tensor *t)
 {
-    return r->unaligned ? (size_t)dtype_bytes(t->dtype) : 0;
+    return r->way == UNALIGNED ? (size_t)dtype_bytes(t->dtype) : 0;
 }
 
 static void *operand(const Run *r, const Tensor *t, const void *from)
@@ -150,6 +154,25 @@ static void download(const Run *r, const KCall *k, void *out[MAX_OUTS])
             operand_free(r, &r->outt[o], k->out[o]);
 }
 
+/* A launcher puts its kernels on the stream; or into a graph, which is replayed twice. */
+static cudaError_t run_kernel(const Run *r, CudaKernel kernel, const CudaCall *c)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    if (r->way != CAPTURED)
+        return kernel(c);
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaError_t status = kernel(c);
+    must(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    must(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    for (int i = 0; i < 2; i++)
+        must(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+    must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    must(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
+    must(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    return status;
+}
+
 /* Runs the kernel on copies of its operands; false: it refuses. */
 static bool execute(Run *r, void *out[MAX_OUTS])
 {
@@ -162,7 +185,7 @@ static bool execute(Run *r, void *out[MAX_OUTS])
     CudaCall c = {.call = {.in = &r->in, .work = work, .step = s}, .now = step, .stream = stream, .lt = lt, .lt_work = lt_work};
     upload(r, &c.call);
     CudaKernel kernel = cuda_kernel_of(&r->in, r->e->program);
-    cudaError_t status = kernel ? kernel(&c) : cudaErrorNotSupported;
+    cudaError_t status = kernel ? run_kernel(r, kernel, &c) : cudaErrorNotSupported;
     download(r, &c.call, out);
     must(cudaFree(step), "cudaFree");
     must(cudaFree(work), "cudaFree");
@@ -227,32 +250,30 @@ static void judge(Run *r)
     }
 }
 
-/* The same call again gives the same bits. */
-static void judge_again(Run *r, bool unaligned)
+/* The same call once more, in another way, gives the same bits. */
+static void judge_again(Run *r, Way way)
 {
     void *again[MAX_OUTS];
-    r->unaligned = unaligned;
+    r->way = way;
     bool same = execute(r, again);
-    r->unaligned = false;
+    r->way = PLAIN;
     for (int o = 0; o < r->in.nout; o++) {
         same = same && (!again[o] || memcmp(again[o], r->out[o], out_bytes(r, o)) == 0);
         free(again[o]);
     }
     if (!same)
-        printf("%s: %s: the bits change%s\n", r->of->name, op_info[r->in.op].name, unaligned ? " where operands are not aligned" : "");
+        printf("%s: %s: the bits change %s\n", r->of->name, op_info[r->in.op].name, way_name[way]);
     r->wrong += !same;
 }
 
-static void try_manner(Run *r)
+static void try_manner(Run *r, bool whole)
 {
     if (execute(r, r->out))
         judge(r);
     else
         r->wrong++;
-    if (r->manner == OVERWRITE) {
-        judge_again(r, false);
-        judge_again(r, true);
-    }
+    for (Way w = UNALIGNED; whole && r->manner == OVERWRITE && w < WAYS; w++)
+        judge_again(r, w);
     for (int o = 0; o < r->in.nout; o++)
         free(r->out[o]);
 }
@@ -274,7 +295,7 @@ static void try_whole(Run *r)
         }
     for (r->manner = OVERWRITE; r->manner < MANNERS; r->manner++)
         if (can(r))
-            try_manner(r);
+            try_manner(r, true);
     tried[r->in.op] = true;
 }
 
@@ -369,7 +390,7 @@ static void try_part(Run whole, const Cut *c, int *wrong)
     r.e->step.micro = c->micro ? MICRO : 0;
     part_new(&r, c);
     part_plain(&r);
-    try_manner(&r);
+    try_manner(&r, false);
     if (r.wrong)
         printf("    that was part %d of '%c'%s%s\n", c->part, r.in.role[c->factor], c->padded ? ", padded" : "", c->micro ? ", of a micro-batch" : "");
     for (int a = 0; a < r.in.narg; a++)
