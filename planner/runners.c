@@ -46,7 +46,7 @@ const char *difference_of(Arena *a, const Rules *plan, const Rules *other)
 
 const char *plans_differ(Arena *a, const Graph *g, const Plan *plan, const Plan *other)
 {
-    return difference(a, pins_of(a, g, plan), pins_of(a, g, other));
+    return difference_of(a, pins_of(a, g, plan), pins_of(a, g, other));
 }
 
 uint32_t runners_up(const Weigher *w, const Plan *p, const Search *s, Change **out)
