@@ -7,7 +7,7 @@
 
 static void add(Arena *a, Args *args, OptionId id, const char *value)
 {
-    OptionValue o = {id, value};
+    OptionValue o = {.id = id, .value = value};
     PUSH(a, args->option, args->noption, o);
 }
 
