@@ -467,7 +467,7 @@ Status load_search(Loaded *l, PlanUse use, uint32_t top, Plan **plan, Programs *
     Status s = planner_search(l->ir, l->ds, &request, limits, plan, programs, found);
     if (s != OK && *plan && use != USE_RUN && l->profile)
         add_relaxations(l, &request, *plan, programs->rank[programs->fullest], found->judged > 0);
-    if (s == OK && use != USE_RUN)
+    if (s == OK && use != USE_RUN && l->profile)
         s = check_time(l, *plan, programs, found);
     flush(l);
     return s;
