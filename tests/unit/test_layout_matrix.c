@@ -29,7 +29,7 @@ typedef struct RowGroup {
 } RowGroup;
 
 enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUP_beside, GROUP_beside_processes, GROUP_beside_races, GROUP_beside_lifetimes,
-       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUP_gpu_races, GROUPS };
+       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUPS };
 
 #define ON_EMULATOR "as threads on the emulator of GPUs"
 
@@ -52,7 +52,6 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_gpu_2] = {"gpu_2", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 2},
     [GROUP_gpu_3] = {"gpu_3", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 3},
     [GROUP_gpu_bundled] = {"gpu_bundled", FAMILY_bundled, START_processes, "as processes on the emulator of GPUs", 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
-    [GROUP_gpu_races] = {"gpu_races", FAMILY_decoders, START_threads, "as threads on the emulator of GPUs under ThreadSanitizer", 3, true, false, 2, 12, .device = "cudaemu", .third = 1},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
