@@ -219,6 +219,10 @@ build/emu/obj/%.o: tests/cudaemu/%.cu Makefile | $(SETUP)
 
 build/emu/obj/%.o: tests/cudaemu/%.c Makefile | $(SETUP)
 	@mkdir -p $(@D)
+	$(call say,cc,$@)$(EMU_CC) -DCUDAEMU -c $< -o $@
+
+build/emu/obj/bench/gpu/%.o: bench/gpu/%.c Makefile | $(SETUP)
+	@mkdir -p $(@D)
 	$(call say,cc,$@)$(EMU_CC) -c $< -o $@
 
 # The CUDA kernels for the emulator, with the rest of the executor from the release build.
@@ -250,6 +254,12 @@ build/emu/libcuda.a: $(patsubst %,build/emu/obj/%.o,$(basename $(CUDA_C) $(CUDA_
 build/emu/test_ops: build/emu/obj/test_ops.o $(patsubst %.c,build/release/obj/%.o,$(call sources,tests/ops)) build/emu/libcuda.a \
                     build/release/libexecutor.a build/release/libcompiler.a build/emu/libcudaemu.a
 	$(call say,link,$@)g++ -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
+# What `make gpu-bench` runs beside prun and these tests, on the emulator.
+GPU_BENCH_C = $(sort $(wildcard bench/gpu/*.c))
+EMU_BENCHES = $(GPU_BENCH_C:bench/gpu/%.c=build/emu/gpu_%)
+$(EMU_BENCHES): build/emu/gpu_%: build/emu/obj/bench/gpu/%.o build/emu/libcuda.a build/release/libexecutor.a build/release/libcompiler.a build/emu/libcudaemu.a
+	$(call say,link,$@)g++ -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
 # Ranks on the emulator, and the same with the thread sanitizer: in kernels and in what drives them, not in the emulator.
 build/emu/test_rank: build/emu/obj/test_rank.o build/release/libexecutor.a build/release/libcompiler.a | build/emu/libprun_cudaemu.so
@@ -301,7 +311,17 @@ build/cuda/obj/%.o: %.cu Makefile | $(SETUP)
 build/release/libprun_cuda.so: $(CUDA_OBJECTS) runtime/cuda/exports.map
 	$(call say,link,$@)g++ -shared -Wl,--version-script=runtime/cuda/exports.map -o $@ $(filter %.o,$^) -L$(CUDA_LIBS) -Wl,-rpath,$(CUDA_LIBS) -lcudart -lcublasLt -lnccl
 
-.PHONY: cuda
+# The same sources as programs for a GPU.
+CUDA_KERNELS = $(addprefix build/cuda/obj/,$(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o))
+CUDA_BENCHES = build/cuda/test_ops $(GPU_BENCH_C:bench/gpu/%.c=build/cuda/gpu_%)
+build/cuda/test_ops: build/cuda/obj/tests/cudaemu/test_ops.o $(patsubst %.c,build/release/obj/%.o,$(call sources,tests/ops))
+$(filter build/cuda/gpu_%,$(CUDA_BENCHES)): build/cuda/gpu_%: build/cuda/obj/bench/gpu/%.o
+$(CUDA_BENCHES): $(CUDA_KERNELS) build/release/libexecutor.a build/release/libcompiler.a
+	$(call say,link,$@)g++ -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -L$(CUDA_LIBS) -Wl,-rpath,$(CUDA_LIBS) -lcudart -lcublasLt -lnccl $(LIBS)
+
+.PHONY: cuda gpu-bench gpu-bench-programs
+# `make cuda` has said what is missing.
+gpu-bench-programs: release cuda $(if $(filter absent:%,$(CUDA_FOUND)),,$(CUDA_BENCHES))
 cuda: $(if $(filter absent:%,$(CUDA_FOUND)),,build/release/libprun_cuda.so)
 	@$(if $(filter absent:%,$(CUDA_FOUND)),echo '  cuda  prun gets no plug-in for GPUs: $(CUDA_FOUND:absent:%=%)',:)
 
@@ -331,7 +351,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 .PHONY: bench-tools test-programs bench-setup
 bench-tools: $(BENCHES)
 .PHONY: emu
-emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS) build/emu/libprun_cudaemu.so build/emu/tsan/test_rank)
+emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS) $(EMU_BENCHES) build/emu/libprun_cudaemu.so build/emu/tsan/test_rank)
 test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(RANK_PROGRAMS) $(PRELOADS) emu
 
 -include $(shell find build -type f -name '*.d' 2>/dev/null)
@@ -356,6 +376,10 @@ update: test-programs
 
 bench: release bench-tools bench-setup build/release/bench/peer_mpi
 	@bench/run.sh
+
+# On a machine with a GPU: it builds what it needs itself, for that GPU alone.
+gpu-bench: setup
+	@bench/gpu.sh
 
 # Predictions against what this machine does, for the plans of bench/predicted.txt.
 predicted: release
@@ -447,6 +471,7 @@ help:
 #: make check-all  the same with the slow tests
 #: make update     rewrite the golden files (read the diff before you commit it)
 #: make bench      measure against PyTorch and Open MPI
+#: make gpu-bench  on a machine with a GPU: kernels and losses against the cpu, speed, PyTorch
 #: make predicted  predict 67 plans of four ranks on this machine, and measure them
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1

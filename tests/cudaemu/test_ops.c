@@ -2,7 +2,9 @@
  * at odd larger extents; adding to results and in place where the op table allows it; the same call again gives the same
  * bits, where operands are not aligned so that 16 bytes cannot be loaded at once, and captured in a graph and replayed.  Then
  * on the parts of its tensors that ranks and micro-batches have, padded ones too.  A new row of kernels/cuda/cuda.def is
- * tested without a change here. */
+ * tested without a change here.
+ *
+ * It is linked with the emulator, and with CUDA for a GPU.  `test_ops WORDS` runs the rounds whose names have these words. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 
 #include "ir/split.h"
 #include "kernels/cuda/cuda.h"
-#include "tests/cudaemu/control.h"
+#include "tests/cudaemu/clean.h"
 #include "tests/ops/cases.h"
 
 typedef enum Manner { OVERWRITE, ADD, IN_PLACE, MANNERS } Manner;
@@ -505,21 +507,28 @@ static int try_all(const char *name, int scale, DType compute, bool parts, Team 
     return wrong + missing;
 }
 
-int main(void)
+typedef struct Round { const char *name; int scale; DType compute; bool parts; } Round;
+static const Round rounds[] = {
+    {"f32, small extents", 0, DT_f32, false},
+    {"bf16, small extents", 0, DT_bf16, false},
+    {"f32, parts", 0, DT_f32, true},
+    {"bf16, parts", 0, DT_bf16, true},
+    {"f32, larger extents", 1, DT_f32, false},
+    {"bf16, larger extents", 1, DT_bf16, false},
+};
+
+int main(int argc, char **argv)
 {
     int wrong = 0;
     Team *team = team_new(1);
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     must(cublasLtCreate(&lt), "cublasLtCreate");
     lt_work = on_device(NULL, CUDA_LT_WORKSPACE);
-    wrong += try_all("f32, small extents", 0, DT_f32, false, team);
-    wrong += try_all("bf16, small extents", 0, DT_bf16, false, team);
-    wrong += try_all("f32, parts", 0, DT_f32, true, team);
-    wrong += try_all("bf16, parts", 0, DT_bf16, true, team);
-    wrong += try_all("f32, larger extents", 1, DT_f32, false, team);
-    wrong += try_all("bf16, larger extents", 1, DT_bf16, false, team);
+    for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++)
+        if (argc < 2 || strstr(rounds[i].name, argv[1]))
+            wrong += try_all(rounds[i].name, rounds[i].scale, rounds[i].compute, rounds[i].parts, team);
     team_free(team);
-    bool clean = cudaemu_reports() == 0;
-    printf("%s the emulator has nothing to report\n", clean ? "ok" : "not ok");
+    bool clean = device_is_clean();
+    printf("%s the device has nothing to report\n", clean ? "ok" : "not ok");
     return wrong || !clean;
 }
