@@ -12,6 +12,13 @@ CONTEXT = 1024                      # positions that GPT-2 has learned
 LLAMA = dict(eps=1e-5, base=500_000.0)
 
 
+def shape_of(model, other):
+    """The sizes of a model, but for those in 'NAME=VALUE NAME=VALUE'. What a GPT-2 is not given follows from what it is."""
+    given = {name: int(value) for name, value in (word.split("=") for word in other.split())}
+    follows = dict(kv_heads=given["heads"], ffn=4 * given["hidden"]) if given and model == "gpt2" else {}
+    return {**SHAPES[model], **follows, **given}
+
+
 def rows_of_table(args):
     """A multiple of 128 where the head is padded."""
     return -(-args.vocab // 128) * 128 if args.head == "padded" else args.vocab
@@ -78,7 +85,7 @@ def build(args):
             self.end = End(nn.LayerNorm(args.hidden))
 
         def forward(self, ids, labels):
-            x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+            x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
             for block in self.blocks:
                 x = block(x)
             return self.end(x, self.wte.weight, labels)

@@ -35,6 +35,8 @@ CLEARED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_PRELOAD", "OMP_PROC_BIND
 def parser(description):
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--model", choices=sorted(peer_models.SHAPES), default="gpt2")
+    p.add_argument("--shape", default="", help="other sizes than the model's own: 'layers=48 hidden=1600'")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--dtype", choices=("f32", "autocast", "medium", "bf16"), default="f32",
                    help="autocast: bf16 products of f32 weights; medium: f32 but for products in oneDNN, "
                         "set_float32_matmul_precision('medium'); bf16: weights, gradients and moments of bf16 too, another job")
@@ -60,7 +62,7 @@ def parser(description):
 
 def complete(args):
     """Adds the sizes of the model, and what depends on other options."""
-    vars(args).update(peer_models.SHAPES[args.model])
+    vars(args).update(peer_models.shape_of(args.model, args.shape))
     args.compile = args.compile or ("parts" if args.dtype == "f32" else "whole")
     return args
 
@@ -93,7 +95,8 @@ def make_step(args, prepare=compiled):
     import torch
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
-    model = peer_models.build(args)
+    with torch.device(args.device):
+        model = peer_models.build(args)
     if args.dtype == "bf16":
         model.to(torch.bfloat16)
     if args.dtype == "medium":
@@ -106,9 +109,9 @@ def make_step(args, prepare=compiled):
     optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, **how)
 
     def step():
-        tokens = torch.randint(0, args.vocab, (args.batch, args.seq + 1))
+        tokens = torch.randint(0, args.vocab, (args.batch, args.seq + 1), device=args.device)
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.dtype == "autocast"):
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.dtype == "autocast"):
             loss = forward(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=True)
@@ -139,7 +142,7 @@ def settings(args):
     shown = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
     libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()
                  if "Math Kernel Library" in line or "MKL-DNN" in line or "CPU capability" in line]
-    return dict(model=args.model, dtype=args.dtype, mode=args.mode, compile=args.compile if args.mode == "compile" else None, attention=args.attention, head=args.head, optimizer=args.optimizer, allocator=args.allocator,
+    return dict(model=args.model, device=args.device, dtype=args.dtype, mode=args.mode, compile=args.compile if args.mode == "compile" else None, attention=args.attention, head=args.head, optimizer=args.optimizer, allocator=args.allocator,
                 environment={k: os.environ[k] for k in shown if k in os.environ}, libraries=libraries)
 
 
@@ -150,6 +153,12 @@ def pss_mb(pids):
         with open("/proc/%d/smaps_rollup" % pid) as f:
             total += sum(int(line.split()[1]) for line in f if line.startswith("Pss:"))
     return round(total / 1024, 1)
+
+
+def peak_mb(args):
+    """MB of the GPU's memory that PyTorch had at most; None on the cpu."""
+    import torch
+    return round(torch.cuda.max_memory_reserved() / 1024 / 1024, 1) if args.device == "cuda" else None
 
 
 def report(args, parameters, one, followers=(), **more):
@@ -171,7 +180,7 @@ def report(args, parameters, one, followers=(), **more):
          parameters=parameters, median_seconds=round(median, 6), best_seconds=round(min(seconds, default=median), 6),
          median_cpu_seconds=round(statistics.median(cpu_seconds), 6) if cpu_seconds else None,
          tokens_per_s=round(args.batch * args.seq / median, 1), gflops=round(matmul_flops(args) / median / 1e9, 1),
-         pss_mb=pss_mb((os.getpid(), *followers)), **settings(args), **more)
+         pss_mb=pss_mb((os.getpid(), *followers)), peak_mb=peak_mb(args), **settings(args), **more)
 
 
 def main():
