@@ -54,7 +54,7 @@ planted() {
     [ "$(imports .)" = "$(printf "a.py: no module 'gone'\na.py: b.py has no 'absent'")" ] || imports .
 }
 
-verdict "shell scripts of the benchmarks" "$(for f in bench/*.sh bench/*.bash bench/text/*.sh; do bash -n "$f" 2>&1; done)"
+verdict "shell scripts of the benchmarks" "$(for f in bench/*.sh bench/*.bash bench/*/*.sh bench/gpu/*.bash; do bash -n "$f" 2>&1; done)"
 if command -v python3 >/dev/null; then
     verdict "what the benchmarks import is there" "$(imports bench 2>&1)"
     verdict "an import that is missing is seen" "$(planted 2>&1)"
