@@ -3,17 +3,17 @@
 # NAME MODEL FAMILY BATCH SIZES: FAMILY is peer_models.py's, and SIZES are what both it and the model are given.
 shapes() {
     if [ $emulator ]; then
-        cat <<'END_OF_SHAPES'
+        cat <<'END'
 gpt2 gpt2 gpt2 2 layers=1 hidden=32 heads=2 vocab=64 seq=16
 gpt2_xl gpt2 gpt2 2 layers=2 hidden=48 heads=3 vocab=64 seq=16
 llama_1b llama3_1b llama 2 layers=1 hidden=32 heads=4 kv_heads=2 ffn=64 vocab=64 seq=16
-END_OF_SHAPES
+END
     else
-        cat <<'END_OF_SHAPES'
+        cat <<'END'
 gpt2 gpt2 gpt2 16 layers=12 hidden=768 heads=12 vocab=50257 seq=1024
 gpt2_xl gpt2 gpt2 8 layers=48 hidden=1600 heads=25 vocab=50257 seq=1024
 llama_1b llama3_1b llama 8 layers=16 hidden=2048 heads=32 kv_heads=8 ffn=8192 vocab=128256 seq=2048
-END_OF_SHAPES
+END
     fi
 }
 warmup=3 timed=10 shown=15            # steps; kinds of kernels
@@ -51,7 +51,7 @@ cluster() {
 
 # make_plan: $dir/$name.plan, and what is predicted of it in $dir/$name.json.
 make_plan() {
-    local c command
+    local c
     c=$(cluster) || { why="no bundled cluster has '$gpu': name one, BENCH_CLUSTER=FILE"; return 1; }
     local options=("models/$model.pmodel" -c "$c" -D batch="$batch" "${sizes[@]/#/-D}" --with 'devices = [0]')
     [ "$family" != gpt2 ] || options+=(-D drop=0.0)
@@ -99,7 +99,7 @@ part_steps() { for_shapes step_time; }
 # ---- kernels ----
 
 kernel_times() {
-    [ -s "$dir/$name.plan" ] || make_plan || return
+    make_plan || return
     limited "$programs/gpu_kernels" "$dir/$name.plan" >"$dir/$name.kernels" || because gpu_kernels || return
     sed 's/^{/{"shape": "'"$name"'", /' "$dir/$name.kernels" >>"$figures"
     say "" "$name: kernels of a step take $(json seconds "$dir/$name.kernels" | tail -n 1 | awk '{ printf "%.2f", 1e3 * $1 }') ms together; the largest shares" \
@@ -130,7 +130,7 @@ find_torch() {
 torch_time() {
     local how=(--device cuda --mode compile --compile parts) out=$dir/$name.torch ratio
     [ ! $emulator ] || how=(--device cpu --mode eager)
-    limited env TORCHINDUCTOR_CACHE_DIR="$PWD/$dir/inductor" "$python" bench/peer_torch.py --model "$family" --shape "${sizes[*]}" --dtype autocast --batch "$batch" \
+    limited env TORCHINDUCTOR_CACHE_DIR="$(realpath "$dir")/inductor" "$python" bench/peer_torch.py --model "$family" --shape "${sizes[*]}" --dtype autocast --batch "$batch" \
         --seq "$(tr ' ' '\n' <<<"${sizes[*]}" | sed -n 's/^seq=//p')" --warmup $warmup --steps $timed "${how[@]}" >"$out" || because "PyTorch" || return
     ratio=$(awk -v theirs="$(json median_seconds "$out")" -v ours="$(json seconds "$dir/$name.step" 2>/dev/null)" 'BEGIN { if (ours > 0) printf "%.3f", theirs / ours; else print "-" }')
     printf '{"shape": "%s", "ratio": "%s", "peer": %s}\n' "$name" "$ratio" "$(tail -n 1 "$out")" >>"$figures"
@@ -153,12 +153,15 @@ goal() {
     *) awk -v x="$3" "BEGIN { exit !($4) }" && verdict=met ;;
     esac
     [ ! $emulator ] || verdict='(emulator)'
-    printf '  %-58s %8s %10s  %s\n' "$1" "$2" "${3:--}" "$verdict"
+    printf '  %-58s %8s %11s  %s\n' "$1" "$2" "${3:--}" "$verdict"
 }
+
+# figure PART KEY SHAPE: of those that were measured last.
+figure() { grep -s "$3" "$dir/$1.jsonl" | json "$2" /dev/stdin; }
 
 # The largest abs(predicted / measured - 1) of the shapes.
 worst_prediction() {
-    [ -s "$dir/steps.jsonl" ] && paste <(json seconds "$dir/steps.jsonl") <(json predicted_seconds "$dir/steps.jsonl") | awk '{ d = $2 / $1 - 1; d = d < 0 ? -d : d; most = d > most ? d : most } END { printf "%.3f", most }'
+    paste <(figure steps seconds shape) <(figure steps predicted_seconds shape) | awk 'NF == 2 { d = $2 / $1 - 1; d = d < 0 ? -d : d; most = d > most ? d : most } END { if (most != "") printf "%.3f", most }'
 }
 
 summary() {
@@ -167,10 +170,10 @@ summary() {
     while IFS='|' read -r part verdict text seconds; do
         [ -z "$part" ] || printf '%-8s %-7s %5s  %s\n' "$part" "$verdict" "$seconds" "$text"
     done <<<"$verdicts"
-    printf '\ngoals: %-53s %8s %10s\n' "" wanted measured
-    goal "losses in bf16, from f32 of the cpu, at most" 0.01 "${losses_goal:-}" 'x <= 0.01'
-    goal "MFU of the 1B shape, at least" 0.40 "$([ ! -s "$dir/steps.jsonl" ] || grep llama_1b "$dir/steps.jsonl" | json mfu /dev/stdin)" 'x >= 0.4'
-    goal "speed of compiled PyTorch, the slowest shape, at least" 1.0 "$([ ! -s "$dir/torch.jsonl" ] || json ratio "$dir/torch.jsonl" | sort -g | head -n 1)" 'x >= 1'
+    printf '\n%-60s %8s %11s\n' goals wanted measured
+    goal "losses in bf16, from f32 of the cpu, at most" 0.01 "$(figure losses apart 'f32 of')" 'x <= 0.01'
+    goal "MFU of the 1B shape, at least" 0.40 "$(figure steps mfu llama_1b)" 'x >= 0.4'
+    goal "speed of compiled PyTorch, the slowest shape, at least" 1.0 "$(figure torch ratio shape | sort -g | head -n 1)" 'x >= 1'
     goal "step times from those predicted, the worst shape, at most" 0.15 "$(worst_prediction)" 'x <= 0.15'
     printf '%d s of %d; figures are in %s\n' $SECONDS $whole "$dir"
 }
