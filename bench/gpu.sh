@@ -42,12 +42,13 @@ steps 120
 kernels 45
 torch 105'
 
-wanted=" ${*:-$(awk '{ print $1 }' <<<"$all_parts" | tr '\n' ' ')} "
+names=$(awk '{ printf " %s", $1 }' <<<"$all_parts")
+wanted=" ${*:-$names} "
 for word in $wanted; do
-    grep -q "^$word " <<<"$all_parts" || { echo "bench/gpu.sh: no part '$word'; there are:" $(awk '{ print $1 }' <<<"$all_parts") >&2; exit 2; }
+    grep -q "^$word " <<<"$all_parts" || { echo "bench/gpu.sh: no part '$word'; there are:$names" >&2; exit 2; }
 done
 chosen=$(while read -r part seconds; do [[ $wanted != *" $part "* ]] || echo "$part $seconds"; done <<<"$all_parts")
-verdicts= failed=0 planned=$(awk '{ n += $2 } END { print n }' <<<"$chosen")
+verdicts='' failed=0 planned=$(awk '{ n += $2 } END { print n }' <<<"$chosen")
 while read -r part seconds; do
     run_part "$part" $(((whole - SECONDS) * seconds / planned)) </dev/null
     planned=$((planned - seconds))

@@ -27,7 +27,7 @@ because() {
 # run_part NAME SECONDS: the function of this name puts its figures into NAME.jsonl, and into `why` what its verdict says.
 run_part() {
     local begin=$SECONDS verdict=ok
-    part_end=$((SECONDS + $2)) why= figures=$dir/$1.jsonl
+    part_end=$((SECONDS + $2)) why='' figures=$dir/$1.jsonl
     printf '\n%s\n' "$1"
     : >"$figures"
     "part_$1" || verdict=FAILED failed=1
@@ -81,20 +81,20 @@ part_machine() {
 
 # ---- ops, nccl ----
 
-# On the emulator one round of them: all are among its own tests.
-part_ops() {
-    limited "$programs/test_ops" ${emulator:+"f32, small"} >"$dir/ops.out"
-    local status=$?
-    checked "$dir/ops.out" test_ops || return
-    [ $status = 0 ] || because "test_ops ends with status $status"
+# check_program NAME ARGUMENT...: one that says 'ok' or 'not ok' of all that it checks.
+check_program() {
+    local status
+    limited "$programs/$1" "${@:2}" >"$dir/$1.out"
+    status=$?
+    checked "$dir/$1.out" "$1" && [ $status = 0 ] && return
+    grep -q '^not ok' "$dir/$1.out" || because "$1 ends with status $status"
+    return 1
 }
 
-part_nccl() {
-    limited "$programs/gpu_one_rank" >"$dir/nccl.out"
-    local status=$?
-    checked "$dir/nccl.out" gpu_one_rank || return
-    [ $status = 0 ] || because "gpu_one_rank ends with status $status"
-}
+# On the emulator one round of them: all are among its own tests.
+part_ops() { check_program test_ops ${emulator:+"f32, small"}; }
+
+part_nccl() { check_program gpu_one_rank; }
 
 # ---- losses ----
 

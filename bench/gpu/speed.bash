@@ -21,7 +21,7 @@ warmup=3 timed=10 shown=15            # steps; kinds of kernels
 
 # for_shapes FUNCTION: with $name, $model, $family, $batch and the array $sizes; says at the end which of them failed.
 for_shapes() {
-    local name model family batch sizes bad= end=$part_end given=" ${BENCH_BATCH:-} " n
+    local name model family batch sizes bad='' end=$part_end given=" ${BENCH_BATCH:-} " n
     n=$(shapes | wc -l)
     while read -r name model family batch sizes; do
         [[ $given != *" $name="* ]] || { batch=${given#*" $name="} && batch=${batch%% *}; }
@@ -73,7 +73,7 @@ median() { json "$1" "$2" | tail -n +$((warmup + 1)) | sort -g | awk '{ v[NR] = 
 
 # A run that its time ends is one of fewer steps.
 step_time() {
-    local log=$dir/$name.log seconds watcher= status
+    local log=$dir/$name.log seconds watcher='' status
     rm -f "$dir/$name.step"
     make_plan || return
     echo - >"$dir/memory"

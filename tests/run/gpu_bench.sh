@@ -38,6 +38,7 @@ every_part() {
 some_fail() {
     PRUN_PLUGINS=$TMP bench machine nccl losses steps
     check "parts that fail are said, by what went wrong" '[ $status = 1 ] && grep -q "^machine: FAILED: prun has no plug-in for cudaemu" said && grep -q "^losses: FAILED: prun --device cudaemu (f32): error: --device" said && grep -q "^steps: FAILED: gpt2: prun: error: --device" said || { cat said; false; }'
+    check "so is a program that is not there" '(emulator=1 dir=out programs=nowhere figures=figures SECONDS=0 part_end=9; . "$TOP/bench/gpu/parts.bash"; ! part_nccl && [[ $why == "gpu_one_rank ends with status 127: "*"No such file"* ]])'
     check "the others go on" 'grep -q "^nccl: ok: 14 checks hold" said && grep -q "^nccl     ok" said'
     BENCH_PYTHON=none BENCH_DIR=$TMP/out "$TOP/bench/gpu.sh" --emulator torch >said 2>&1
     status=$?
