@@ -35,8 +35,8 @@ run_part() {
     verdicts+="$1|$verdict|$why|$((SECONDS - begin))"$'\n'
 }
 
-# json KEY FILE: its values, a line each.
-json() { sed -nE 's/.*"'"$1"'": *"?([^,}"]*).*/\1/p' "$2"; }
+# json KEY FILE: its values, a line each; none where there is no file.
+json() { sed -nE 's/.*"'"$1"'": *"?([^,}"]*).*/\1/p' "$2" 2>/dev/null; }
 
 # checked FILE NAME: counts lines 'ok' and 'not ok' of a program; what is wrong is shown.
 checked() {
@@ -86,6 +86,7 @@ check_program() {
     local status
     limited "$programs/$1" "${@:2}" >"$dir/$1.out"
     status=$?
+    [ -s "$dir/said" ] || tail -n 1 "$dir/$1.out" >"$dir/said"
     checked "$dir/$1.out" "$1" && [ $status = 0 ] && return
     grep -q '^not ok' "$dir/$1.out" || because "$1 ends with status $status"
     return 1

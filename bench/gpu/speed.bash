@@ -74,7 +74,7 @@ median() { json "$1" "$2" | tail -n +$((warmup + 1)) | sort -g | awk '{ v[NR] = 
 # A run that its time ends is one of fewer steps.
 step_time() {
     local log=$dir/$name.log seconds watcher='' status
-    rm -f "$dir/$name.step"
+    rm -f "$dir/$name.step" "$log"
     make_plan || return
     echo - >"$dir/memory"
     [ $emulator ] || { watch_memory "$dir/memory" & watcher=$!; }
@@ -100,7 +100,7 @@ part_steps() { for_shapes step_time; }
 
 kernel_times() {
     make_plan || return
-    limited "$programs/gpu_kernels" "$dir/$name.plan" >"$dir/$name.kernels" || because gpu_kernels || return
+    limited "$programs/gpu_kernels" "$dir/$name.plan" >"$dir/$name.kernels" || because kernels || return
     sed 's/^{/{"shape": "'"$name"'", /' "$dir/$name.kernels" >>"$figures"
     say "" "$name: kernels of a step take $(json seconds "$dir/$name.kernels" | tail -n 1 | awk '{ printf "%.2f", 1e3 * $1 }') ms together; the largest shares" \
         "$(printf '%6s %5s %9s %9s %10s %7s  %s' share times 'us each' predicted reached peak call)"
@@ -132,7 +132,7 @@ torch_time() {
     [ ! $emulator ] || how=(--device cpu --mode eager)
     limited env TORCHINDUCTOR_CACHE_DIR="$(realpath "$dir")/inductor" "$python" bench/peer_torch.py --model "$family" --shape "${sizes[*]}" --dtype autocast --batch "$batch" \
         --seq "$(tr ' ' '\n' <<<"${sizes[*]}" | sed -n 's/^seq=//p')" --warmup $warmup --steps $timed "${how[@]}" >"$out" || because "PyTorch" || return
-    ratio=$(awk -v theirs="$(json median_seconds "$out")" -v ours="$(json seconds "$dir/$name.step" 2>/dev/null)" 'BEGIN { if (ours > 0) printf "%.3f", theirs / ours; else print "-" }')
+    ratio=$(awk -v theirs="$(json median_seconds "$out")" -v ours="$(json seconds "$dir/$name.step")" 'BEGIN { if (ours > 0) printf "%.3f", theirs / ours; else print "-" }')
     printf '{"shape": "%s", "ratio": "%s", "peer": %s}\n' "$name" "$ratio" "$(tail -n 1 "$out")" >>"$figures"
     say "$(printf '%-9s PyTorch %s %8.1f ms  %9.0f tokens/s  %s MB; prun is %s times as fast' "$name" "$(json version "$out")" \
         "$(json median_seconds "$out" | awk '{ print 1e3 * $1 }')" "$(json tokens_per_s "$out")" "$(json peak_mb "$out")" "$ratio")"
