@@ -17,6 +17,8 @@ WERROR  ?= -Werror
 # The plug-in for GPUs: auto (where a toolkit is found), yes (an error without), no; and for which of them beside later ones.
 WITH_CUDA  ?= auto
 CUDA_ARCHS ?= 80 90 100
+# The plug-in for ranks on several machines: auto (where mpicc is found), yes (an error without), no.
+WITH_MPI ?= auto
 # The emulator of CUDA that tests use: auto (where NVIDIA's headers are found), yes (an error without), no.
 WITH_EMU ?= auto
 
@@ -59,7 +61,7 @@ ISAS = v2 v3 v4
 # ---- sources ----
 
 COMPILER = base ir frontend planner codegen cli
-EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda runtime/cuda,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
+EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda runtime/cuda runtime/mpi,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
 
 sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 MAINS    = cli/pplan.c cli/prun.c
@@ -100,6 +102,14 @@ endif
 
 all: release cuda bench-tools
 
+# ---- plug-ins ----
+
+MPI_FOUND := $(if $(filter no,$(WITH_MPI)),absent: WITH_MPI=no,$(or $(shell runtime/mpi/probe.sh build/mpi),absent: runtime/mpi/probe.sh))
+PLUGINS   := $(if $(filter found:%,$(MPI_FOUND)),libprun_mpi.so)
+ifneq ($(filter absent:%,$(MPI_FOUND)),)
+$(if $(filter yes,$(WITH_MPI)),$(error WITH_MPI=yes, but $(MPI_FOUND)))
+endif
+
 # ---- generated lexer and parser ----
 
 build/gen/%.tab.c build/gen/%.tab.h &: %.y | $(SETUP)
@@ -126,7 +136,7 @@ KERNEL_$(1)   = $$(foreach i,$$(ISAS),$$(patsubst %.c,build/$(1)/obj/%.$$(i).o,$
 EXECUTOR_$(1) = $$(patsubst %.c,build/$(1)/obj/%.o,$$(EXECUTOR_C)) $$(KERNEL_$(1))
 COMPILE_$(1)  = $$(CC_$(1)) -std=c11 $$(CPPFLAGS) -MMD -MP
 
-$(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a)
+$(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a $$(PLUGINS))
 
 build/$(1)/obj/%.o: %.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
@@ -153,6 +163,11 @@ build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 # pplan must never need a BLAS: it links the compiler alone.  Plug-ins use functions of prun.
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
+
+# MPI's compiler under the names that Open MPI and MPICH give the one below it.
+build/$(1)/libprun_mpi.so: runtime/mpi/mpi.c VERSION Makefile | $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,mpicc,$$@)OMPI_CC=$$(CC_$(1)) MPICH_CC=$$(CC_$(1)) mpicc -std=c11 $$(CPPFLAGS) $$(flags_cli) -MMD -MP -MF $$@.d $$(STRICT) $$(OPT_$(1)) -shared -fPIC -o $$@ $$<
 
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -rdynamic -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)

@@ -205,7 +205,7 @@ Status exchange_open(Rank *r, const Peers *peers)
     assert(world_nrank(peers->world) == (int)r->program->nranks);
     r->end = endpoint_open(r->arena, peers->world, rank, r->program->comm_threads > 0 ? NULL : r->team, r->isa);
     if (r->program->comm_threads > 0)
-        r->second = endpoint_second(r->arena, r->end);
+        r->second = r->end->comm->second(r->arena, r->end);
     r->timeout = peers->timeout;
     if (peers->timeout > 0)
         set_timeout(r, peers->timeout);

@@ -347,7 +347,7 @@ static Status execute(Run *r)
 {
     Seat seat;
     TRY(run_prepare(r));
-    seat_take(&seat, r->program->rank, r->program->nranks, r->program->threads + r->program->comm_threads);
+    seat_take(&seat, r->program->rank, r->peers->world ? (uint32_t)world_near(r->peers->world) : 1, r->program->threads + r->program->comm_threads);
     Status s = open_rank(r);
     seat_leave(&seat);
     TRY(s);

@@ -50,6 +50,7 @@ typedef struct Rank {
     struct Courier    *courier;       /* the thread that communicates; NULL: the rank does all in the order of the program */
     SentBefore     sent;              /* what each procedure waits for */
     int            reporter;          /* the rank that speaks for all */
+    int            near;              /* ranks that share this one's processors, itself among them */
     struct Trace  *trace;             /* NULL: none */
     Tally         *tally;             /* of the step that is trained; NULL: none */
     double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
