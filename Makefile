@@ -194,7 +194,7 @@ build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/li
 # Tests of communication alone, with the thread sanitizer: of small programs it sees more.
 TSAN_C     = $(call sources,base runtime/comm) $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
 TSAN_TESTS = $(addprefix build/tsan/tests/unit/,test_comm test_comm_faults)
-build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o)
+build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o) build/tsan/obj/tests/unit/comm_cases.o
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_tsan) $(LINK_tsan) -o $@ $^ -lcmocka -lpthread
 

@@ -89,8 +89,10 @@ Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peer
     *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer, .executor = executor_or_cpu(peers ? peers->executor : NULL),
                  .world = peers ? peers->world : NULL, .near = peers && peers->world ? world_near(peers->world) : 1};
     Status s = open_parts(r, peers);
+    bool differs = r->differs;
     if (s != OK)
         rank_close(r);
+    r->differs = differs;
     return s;
 }
 

@@ -242,9 +242,10 @@ static void judge(Pulse *p, double gone)
         if (i == p->rank || peer->left || peer->heard < 0)
             continue;
         peer->heard += gone;
-        peer->dead = peer->dead || has_died(peer);
         if (peer->dead)
             judge_dead(p, i, gone);
+        else if (has_died(peer))
+            peer->dead = true;
         else if (is_silent(p, i))
             judge_silent(p, i);
     }
@@ -271,14 +272,15 @@ static void pass_on(Pulse *p, double gone)
     }
 }
 
-/* Whoever does not end by itself is ended with the others. */
+/* Whoever does not end by itself is ended with the others, by the speaker, or by all if that does not. */
 static void end_aborted(Pulse *p, double gone)
 {
+    double limit = speaker_of(p) == p->rank ? end_limit : end_limit + speaker_limit;
     bool told = atomic_load(&p->hushed) || tell_all(p, BEAT_ends);
     p->since_aborted += gone;
     if (told || p->since_aborted >= end_limit / 2)
         atomic_store(&p->hushed, true);
-    if (p->since_aborted >= end_limit)
+    if (p->since_aborted >= limit)
         p->net->abort(status_exit(ERR_COMM));
 }
 
