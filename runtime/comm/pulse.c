@@ -14,8 +14,9 @@
 #include "runtime/comm/far.h"
 
 /* Seconds: between two beats; a rank that was heard of so long ago is silent.  From the death of a rank until it is blamed, in which others come to wait for it; until
- * a rank speaks itself when the speaker does not; for all to end after the run was aborted. */
-static const double beat_time = 0.2, silence = 1, death_limit = 0.3, speaker_limit = 1.5, end_limit = 2;
+ * a rank speaks itself when the speaker does not; for all to end after the run was aborted; in
+ * which a rank that was stopped and goes on may find that the others have ended the run. */
+static const double beat_time = 0.2, silence = 1, death_limit = 0.3, speaker_limit = 1.5, end_limit = 2, grace = 3;
 /* How long one may be silent, unless a timeout was given; of which so many beats are to be heard. */
 enum { SILENCE_LIMIT = 5, BEATS = 5 };
 
@@ -57,7 +58,7 @@ struct Pulse {
     int             accused;          /* -1: nobody */
     char            why[sizeof(((Beat *)0)->why)];
     bool            passed_on;        /* to the speaker, */
-    double          since_passed, since_aborted, since_beat;           /* seconds */
+    double          since_passed, since_aborted, since_beat, since_stopped;           /* seconds */
     _Atomic double  timeout;
     atomic_int      lent;
     atomic_bool     leaves, left, hushed;
@@ -215,7 +216,7 @@ static void judge_dead(Pulse *p, int rank, double gone)
     Peer *peer = &p->peer[rank];
     char why[sizeof p->why];
     peer->dead_for += gone;
-    if (peer->dead_for < death_limit)
+    if (peer->dead_for < death_limit || p->since_stopped < grace)
         return;
     snprintf(why, sizeof why, "died; it was last heard of %.1f s before that", peer->heard - peer->dead_for);
     accuse(p, rank, why);
@@ -305,6 +306,7 @@ static bool all_left(const Pulse *p)
 static void look(Pulse *p, double gone)
 {
     p->since_beat += gone;
+    p->since_stopped = gone < longest_look ? p->since_stopped + gone : 0;
     if (atomic_load(&p->hushed)) {
         end_aborted(p, gone);
         return;
@@ -352,7 +354,7 @@ Status pulse_open(Arena *a, const Net *net, World *w, int rank)
 {
     Pulse *p = NEW(a, Pulse);
     int n = world_nrank(w);
-    *p = (Pulse){.net = net, .world = w, .rank = rank, .nrank = n, .peer = NEWN(a, Peer, n), .accused = -1, .timeout = SILENCE_LIMIT};
+    *p = (Pulse){.net = net, .world = w, .rank = rank, .nrank = n, .peer = NEWN(a, Peer, n), .accused = -1, .timeout = SILENCE_LIMIT, .since_stopped = grace};
     for (int i = 0; i < n; i++) {
         p->peer[i].heard = -1;
         p->peer[i].pidfd = -1;
