@@ -422,12 +422,15 @@ $(COMPLETIONS): build/release/pages
 	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
 
 SHARE = $(DESTDIR)$(PREFIX)/share
+# Where a program in bin/ looks for plug-ins; which of them are built depends on the machine.
+PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/prun
 pages: $(PROGRAMS:%=build/pages/%.1) $(MANUALS) $(COMPLETIONS)
 
 install: release cuda pages
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	@if [ -f build/release/libprun_cuda.so ]; then set -x; install -d $(DESTDIR)$(PREFIX)/lib/prun && install -m 755 build/release/libprun_cuda.so $(DESTDIR)$(PREFIX)/lib/prun; fi
+	$(if $(PLUGINS),install -d $(PLUGIN_DIR) && install -m 644 $(addprefix build/release/,$(PLUGINS)) $(PLUGIN_DIR))
 	install -m 644 $(PROGRAMS:%=build/pages/%.1) $(SHARE)/man/man1
 	install -m 644 $(MANUALS) $(SHARE)/man/man5
 	install -m 644 $(PROGRAMS:%=build/pages/bash/%) $(SHARE)/bash-completion/completions
@@ -439,8 +442,8 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) $(MANUALS:build/pages/%=$(SHARE)/man/man5/%) \
 	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
 	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
-	rm -rf $(SHARE)/pplan $(DESTDIR)$(PREFIX)/lib/prun/libprun_cuda.so
-	@for d in $(DESTDIR)$(PREFIX)/lib/prun $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
+	rm -rf $(SHARE)/pplan $(addprefix $(PLUGIN_DIR)/,libprun_cuda.so libprun_mpi.so)
+	@for d in $(PLUGIN_DIR) $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
 	    [ ! -d $$d ] || rmdir -p --ignore-fail-on-non-empty $$d 2>/dev/null || true; done
 
 # A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
@@ -466,6 +469,7 @@ help:
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
 #: make cuda       the plug-in for GPUs: WITH_CUDA=auto|yes|no CUDA_ARCHS='80 90 100'
+#: make WITH_MPI=auto|yes|no   with the plug-in for ranks that MPI starts
 #: make emu        the emulator of CUDA and its tests: WITH_EMU=auto|yes|no
 #: make install    PREFIX=/usr/local DESTDIR=: programs, models, manual pages, completions
 #: make uninstall  remove all that again

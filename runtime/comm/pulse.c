@@ -211,10 +211,18 @@ static void accuse(Pulse *p, int rank, const char *why)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* What a rank waited for that is dead, or is silent, may have come. */
+static void forget_waits(const Pulse *p, int rank)
+{
+    for (int i = 0; i < ENDS; i++)
+        atomic_store(&world_progress(p->world, rank)->wait[i].rank, -1);
+}
+
 static void judge_dead(Pulse *p, int rank, double gone)
 {
     Peer *peer = &p->peer[rank];
     char why[sizeof p->why];
+    forget_waits(p, rank);
     peer->dead_for += gone;
     if (peer->dead_for < death_limit || p->since_stopped < grace)
         return;
@@ -222,14 +230,11 @@ static void judge_dead(Pulse *p, int rank, double gone)
     accuse(p, rank, why);
 }
 
-/* What a silent rank waited for may have come. */
 static void judge_silent(Pulse *p, int rank)
 {
-    Progress *theirs = world_progress(p->world, rank);
     double limit = atomic_load(&p->timeout);
     char why[sizeof p->why];
-    for (int i = 0; i < ENDS; i++)
-        atomic_store(&theirs->wait[i].rank, -1);
+    forget_waits(p, rank);
     if (p->peer[rank].heard < (limit > silence ? limit : silence))
         return;
     snprintf(why, sizeof why, "has not been heard of for %.1f s: it was stopped, or its machine or the network was lost", p->peer[rank].heard);

@@ -12,6 +12,7 @@ train() {
 row() {
     rm -f ./*.log ./*.grads ./*.weights
     laptop "$ranks"
+    sed -i -E 's/^( +)peak.f64 .*/&\n\1peak.bf16 = 100 GFLOP\/s/' "laptop$ranks.pcluster"
     [ -z "$beside" ] || sed -i -E 's/^( +)threads( +)= 1$/&\n\1comm_threads = 1/' "laptop$ranks.pcluster"
     "$RELEASE/pplan" plan "$model" -I "$MODELS/std" -c "laptop$ranks.pcluster" $defines -D dtype=$dtype --with "$rules" -o many.plan >said 2>&1 || return
     [ "$(grep -c 'comm_threads = 1' many.plan)" = "${beside:-0}" ] && train near && train far mpirun -n "$ranks" || return
