@@ -24,7 +24,7 @@ check "another plan of as many ranks" 'refused 1 "error: rank 2 has another plan
 check "other options" 'refused 1 "error: rank 3 has another plan" timeout 60 mpirun -n 3 "$PRUN" "$plan" $data --steps 2 : -n 1 "$PRUN" "$plan" $data --steps 3 && once "error:"'
 check "another number of ranks in the plan of one" 'refused 1 "error: MPI started 4 processes, but the plan has 1 rank" timeout 60 mpirun -n 3 "$PRUN" "$plan" $data : -n 1 "$PRUN" "$TMP/one.plan" $data && once "error:"'
 check "data that one rank does not find" 'refused 1 "error: rank 1 ended" timeout 60 mpirun -n 1 "$PRUN" "$plan" --data t.txt : -wdir / -n 1 "$PRUN" "$plan" --data t.txt : -n 2 "$PRUN" "$plan" --data t.txt && says "t.txt"'
-check "no plug-in" 'PRUN_PLUGINS=/absent refused 1 "there is no libprun_mpi.so: it was looked for at '\''/absent/libprun_mpi.so'\''" timeout 60 mpirun -n 1 "$PRUN" "$plan" $data'
+check "no plug-in" 'PRUN_PLUGINS=/absent refused 3 "error: prun was started by MPI, which it cannot use: this prun came without libprun_mpi.so" timeout 60 mpirun -n 1 "$PRUN" "$plan" $data'
 check "torchrun with cpu devices" 'RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=a MASTER_PORT=1 refused 2 "use '\''mpirun -n 4 prun" "$PRUN" "$plan" $data'
 check "srun without MPI" 'SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 refused 2 "srun --mpi=pmix" "$PRUN" "$plan" $data'
 check "a save folder that is not the same for all" 'refused 1 "error: --save '\''s'\'': it is not the same folder for all ranks" timeout 60 mpirun -n 2 "$PRUN" "$plan" $data --save s : -wdir "$TMP/elsewhere" -n 2 "$PRUN" "$plan" $data --save s && once "error:"'
@@ -74,6 +74,7 @@ done
 begin --timeout 2
 kill -STOP "$(rank_process 1)"
 check "a stopped rank, with --timeout 2" 'ends_within 8 && once "error: rank 1 has not been heard of for 2.* s"'
+export OMPI_MCA_odls_base_sigkill_timeout=10
 begin
-kill -TERM $pid                                    # timeout passes it on
-check "SIGTERM to mpirun: the step is finished and saved" 'ends_within 10 && once "^stopped as asked; saved" && [ "$(tail -n 1 b.log | sed -E "s/.*\"step\": ([0-9]*),.*/\1/")" = "$((10#$(sed s/step-// b/latest)))" ] && never "^error:"'
+kill -TERM $pid                                      # timeout passes it on, and mpirun gives its ranks so many seconds
+check "SIGTERM to mpirun: the step is finished and saved" 'ends_within 30 && once "^stopped as asked; saved" && [ "$(tail -n 1 b.log | sed -E "s/.*\"step\": ([0-9]*),.*/\1/")" = "$((10#$(sed s/step-// b/latest)))" ] && never "^error:"'

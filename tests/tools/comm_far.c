@@ -50,11 +50,14 @@ int main(void)
 {
     Arena *a = arena_new("test");
     Ranks r = {0};
-    const void *table;
+    const char *why;
+    const Plugin *p = plugin_load(a, "mpi", &why);
     int rank, bad = 0;
-    if (plugin_open(a, "libprun_mpi.so", "net_mpi", "the test needs it", &table) != OK)
+    if (!p) {
+        fprintf(stderr, "%s\n", why);
         return 1;
-    const Net *net = table;
+    }
+    const Net *net = p->net;
     if (!net->open(&rank, &r.n) || world_join(a, net, rank, r.n, &r.world) != OK || world_take_part(r.world, rank, COMM_HUGE_PART) != OK)
         return 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
