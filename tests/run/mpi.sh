@@ -48,10 +48,11 @@ check "a plan of one rank" 'timeout 60 mpirun -n 1 "$PRUN" one.plan $data --step
 
 # ---- how it ends ----
 
+limit="timeout 60"
 # begin OPTION...: in the background, until it takes steps.
 begin() {
     rm -rf b.log said b
-    timeout 60 mpirun -n 4 "$PRUN" "$plan" $data --steps 1000000 --log b.log --save b "$@" >said 2>&1 &
+    $limit mpirun -n 4 "$PRUN" "$plan" $data --steps 1000000 --log b.log --save b "$@" >said 2>&1 &
     pid=$!
     wait_until '[ -s b.log ] && [ "$(wc -l <b.log)" -gt 3 ]'
 }
@@ -75,6 +76,7 @@ begin --timeout 2
 kill -STOP "$(rank_process 1)"
 check "a stopped rank, with --timeout 2" 'ends_within 8 && once "error: rank 1 has not been heard of for 2.* s"'
 export OMPI_MCA_odls_base_sigkill_timeout=10
+limit=                                               # timeout would tell mpirun twice, which is "at once"
 begin
-kill -TERM $pid                                      # timeout passes it on, and mpirun gives its ranks so many seconds
+kill -TERM $pid                                      # mpirun gives its ranks so many seconds
 check "SIGTERM to mpirun: the step is finished and saved" 'ends_within 30 && once "^stopped as asked; saved" && [ "$(tail -n 1 b.log | sed -E "s/.*\"step\": ([0-9]*),.*/\1/")" = "$((10#$(sed s/step-// b/latest)))" ] && never "^error:"'
