@@ -78,6 +78,7 @@ Status hosted_open(Arena *a, Hosted **out)
     const Net *net = p->net;
     Hosted *h = NEW(a, Hosted);
     h->arena = a;
+    run_hold_signals();                              /* before MPI has threads, which would take them */
     if (!net->open(&h->rank, &h->nrank))
         return ERR_DEVICE;
     TRY(world_join(a, net, h->rank, h->nrank, &h->world));
