@@ -17,6 +17,8 @@ WERROR  ?= -Werror
 # The plug-in for GPUs: auto (where a toolkit is found), yes (an error without), no; and for which of them beside later ones.
 WITH_CUDA  ?= auto
 CUDA_ARCHS ?= 80 90 100
+# The plug-in for ranks on several machines: auto (where mpicc is found), yes (an error without), no.
+WITH_MPI ?= auto
 # The emulator of CUDA that tests use: auto (where NVIDIA's headers are found), yes (an error without), no.
 WITH_EMU ?= auto
 
@@ -59,7 +61,7 @@ ISAS = v2 v3 v4
 # ---- sources ----
 
 COMPILER = base ir frontend planner codegen cli
-EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda runtime/cuda,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
+EXECUTOR = kernels runtime $(filter-out kernels/cpu kernels/cuda runtime/cuda runtime/mpi,$(patsubst %/,%,$(wildcard kernels/*/ runtime/*/)))
 
 sources  = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 MAINS    = cli/pplan.c cli/prun.c
@@ -100,6 +102,14 @@ endif
 
 all: release cuda bench-tools
 
+# ---- plug-ins ----
+
+MPI_FOUND := $(if $(filter no,$(WITH_MPI)),absent: WITH_MPI=no,$(or $(shell runtime/mpi/probe.sh build/mpi),absent: runtime/mpi/probe.sh))
+PLUGINS   := $(if $(filter found:%,$(MPI_FOUND)),libprun_mpi.so)
+ifneq ($(filter absent:%,$(MPI_FOUND)),)
+$(if $(filter yes,$(WITH_MPI)),$(error WITH_MPI=yes, but $(MPI_FOUND)))
+endif
+
 # ---- generated lexer and parser ----
 
 build/gen/%.tab.c build/gen/%.tab.h &: %.y | $(SETUP)
@@ -126,7 +136,7 @@ KERNEL_$(1)   = $$(foreach i,$$(ISAS),$$(patsubst %.c,build/$(1)/obj/%.$$(i).o,$
 EXECUTOR_$(1) = $$(patsubst %.c,build/$(1)/obj/%.o,$$(EXECUTOR_C)) $$(KERNEL_$(1))
 COMPILE_$(1)  = $$(CC_$(1)) -std=c11 $$(CPPFLAGS) -MMD -MP
 
-$(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a)
+$(1): $$(addprefix build/$(1)/,$$(PROGRAMS) libcompiler.a libexecutor.a $$(PLUGINS))
 
 build/$(1)/obj/%.o: %.c Makefile | $$(GEN_H) $$(SETUP)
 	@mkdir -p $$(@D)
@@ -154,6 +164,11 @@ build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
+# MPI's compiler under the names that Open MPI and MPICH give the one below it.
+build/$(1)/libprun_mpi.so: runtime/mpi/mpi.c VERSION Makefile | $$(SETUP)
+	@mkdir -p $$(@D)
+	$$(call say,mpicc,$$@)OMPI_CC=$$(CC_$(1)) MPICH_CC=$$(CC_$(1)) mpicc -std=c11 $$(CPPFLAGS) $$(flags_cli) -MMD -MP -MF $$@.d $$(STRICT) $$(OPT_$(1)) -shared -fPIC -o $$@ $$<
+
 build/$(1)/prun: build/$(1)/obj/cli/prun.o build/$(1)/libexecutor.a build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -rdynamic -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS)
 endef
@@ -179,7 +194,7 @@ build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/li
 # Tests of communication alone, with the thread sanitizer: of small programs it sees more.
 TSAN_C     = $(call sources,base runtime/comm) $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
 TSAN_TESTS = $(addprefix build/tsan/tests/unit/,test_comm test_comm_faults)
-build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o)
+build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o) build/tsan/obj/tests/unit/comm_cases.o
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_tsan) $(LINK_tsan) -o $@ $^ -lcmocka -lpthread
 
@@ -431,12 +446,15 @@ $(COMPLETIONS): build/release/pages
 	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
 
 SHARE = $(DESTDIR)$(PREFIX)/share
+# Where a program in bin/ looks for plug-ins; which of them are built depends on the machine.
+PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/prun
 pages: $(PROGRAMS:%=build/pages/%.1) $(MANUALS) $(COMPLETIONS)
 
 install: release cuda pages
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,pplan man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(addprefix build/release/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	@if [ -f build/release/libprun_cuda.so ]; then set -x; install -d $(DESTDIR)$(PREFIX)/lib/prun && install -m 755 build/release/libprun_cuda.so $(DESTDIR)$(PREFIX)/lib/prun; fi
+	$(if $(PLUGINS),install -d $(PLUGIN_DIR) && install -m 644 $(addprefix build/release/,$(PLUGINS)) $(PLUGIN_DIR))
 	install -m 644 $(PROGRAMS:%=build/pages/%.1) $(SHARE)/man/man1
 	install -m 644 $(MANUALS) $(SHARE)/man/man5
 	install -m 644 $(PROGRAMS:%=build/pages/bash/%) $(SHARE)/bash-completion/completions
@@ -448,8 +466,8 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(PROGRAMS:%=$(SHARE)/man/man1/%.1) $(MANUALS:build/pages/%=$(SHARE)/man/man5/%) \
 	    $(PROGRAMS:%=$(SHARE)/bash-completion/completions/%) $(PROGRAMS:%=$(SHARE)/zsh/site-functions/_%) \
 	    $(PROGRAMS:%=$(SHARE)/fish/vendor_completions.d/%.fish)
-	rm -rf $(SHARE)/pplan $(DESTDIR)$(PREFIX)/lib/prun/libprun_cuda.so
-	@for d in $(DESTDIR)$(PREFIX)/lib/prun $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
+	rm -rf $(SHARE)/pplan $(addprefix $(PLUGIN_DIR)/,libprun_cuda.so libprun_mpi.so)
+	@for d in $(PLUGIN_DIR) $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,man/man1 man/man5 bash-completion/completions zsh/site-functions fish/vendor_completions.d); do \
 	    [ ! -d $$d ] || rmdir -p --ignore-fail-on-non-empty $$d 2>/dev/null || true; done
 
 # A Debian package of what `make install` lays out: build/pplan_VERSION_ARCHITECTURE.deb
@@ -476,6 +494,7 @@ help:
 #: make accuracy   predict published training runs: CSV=FILE, ROWS=1 for each row
 #: make fit        refit the constants of GPUs and runtimes to them: WRITE=1
 #: make cuda       the plug-in for GPUs: WITH_CUDA=auto|yes|no CUDA_ARCHS='80 90 100'
+#: make WITH_MPI=auto|yes|no   with the plug-in for ranks that MPI starts
 #: make emu        the emulator of CUDA and its tests: WITH_EMU=auto|yes|no
 #: make install    PREFIX=/usr/local DESTDIR=: programs, models, manual pages, completions
 #: make uninstall  remove all that again

@@ -1,4 +1,5 @@
 /* prun: execute a plan. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -13,6 +14,16 @@
 #ifndef PPLAN_VERSION
 #define PPLAN_VERSION "unknown"
 #endif
+
+/* Each of torchrun's processes would be a run of its own. */
+static Status check_starter(void)
+{
+    if (starter() != STARTER_TORCHRUN)
+        return OK;
+    fprintf(stderr, "error: torchrun started this process (RANK=%s, WORLD_SIZE=%s), but ranks are started by prun itself, or on several machines by MPI: "
+            "use 'mpirun -n %s prun ..'\n", getenv("RANK"), getenv("WORLD_SIZE"), getenv("WORLD_SIZE"));
+    return ERR_USAGE;
+}
 
 /* ---- many ranks ---- */
 
@@ -36,8 +47,10 @@ static const char *standard_input(const Loaded *l)
     return NULL;
 }
 
-static Status check_ranks(const Args *args, uint32_t nranks)
+static Status check_ranks(const Args *args, uint32_t nranks, const Hosted *hosted)
 {
+    if (hosted)
+        return args_refuse(args, OPT_ranks, "on ranks that MPI started");
     const char *how = args_value(args, OPT_ranks);
     if (how && strcmp(how, "processes") != 0 && strcmp(how, "threads") != 0) {
         fprintf(stderr, "error: --ranks '%s': expected 'processes' or 'threads'\n", how);
@@ -82,21 +95,52 @@ static Status be_rank(Loaded *l, const Args *args, const Plan *plan, const Progr
     return member_run(l->ir, p, m, hash_of(programs->rank[0], args), parts_of(l, plan, programs, p), o);
 }
 
+/* Rank 0 does what else a launcher does, and the others wait for it. */
+static Status be_hosted(Loaded *l, const Args *args, const Plan *plan, const Programs *programs, Hosted *h, const RunOptions *o)
+{
+    const Program **list = NULL;
+    Program *p = NULL;
+    Crew crew = {.n = plan->ndevices, .hash = hash_of(programs->rank[0], args), .o = o};
+    TRY(hosted_check_size(h, crew.n));
+    if (hosted_rank(h) == 0) {
+        TRY(load_ranks(l, plan, programs, &list));
+        crew.program = list;
+        TRY(crew_check(l->ir, &crew));
+        TRY(hosted_gate(h, OK));
+    } else {
+        TRY(load_rank(l, plan, programs, (uint32_t)hosted_rank(h), NULL, &p));
+    }
+    const Program *mine = list ? list[0] : p;
+    return hosted_run(h, l->ir, mine, &crew, parts_of(l, plan, programs, mine));
+}
+
 /* ---- running ---- */
 
-static Status execute(Loaded *l, const Args *args, const Member *member, RunOptions *o)
+/* How this process came to be: both NULL: a user started it. */
+typedef struct Origin { const Member *member; Hosted *hosted; } Origin;
+
+/* Whether nobody else says what is true of all ranks. */
+static bool speaks(const Origin *from)
+{
+    return !from->member && (!from->hosted || hosted_rank(from->hosted) == 0);
+}
+
+static Status execute(Loaded *l, const Args *args, const Origin *from, RunOptions *o)
 {
     Plan *plan;
     Programs programs;
     TRY(load_plan(l, USE_RUN, &plan, &programs));
-    TRY(device_choose(l->ir, args, &l->cluster->device[l->cluster->kind[plan->devices[0]]], !member, &o->executor));
-    TRY(check_ranks(args, plan->ndevices));
-    if (member)
-        return be_rank(l, args, plan, &programs, member, o);
+    TRY(device_choose(l->ir, args, &l->cluster->device[l->cluster->kind[plan->devices[0]]], speaks(from), &o->executor));
+    TRY(check_ranks(args, plan->ndevices, from->hosted));
+    TRY(check_starter());
+    if (from->member)
+        return be_rank(l, args, plan, &programs, from->member, o);
+    if (from->hosted)
+        return be_hosted(l, args, plan, &programs, from->hosted, o);
     return plan->ndevices > 1 ? start_ranks(l, args, plan, &programs, o) : run(l->ir, programs.rank[0], parts_of(l, plan, &programs, programs.rank[0]), o);
 }
 
-static Status load_and_run(const Args *args, const Member *member)
+static Status load_and_run(const Args *args, const Origin *from)
 {
     Loaded l;
     RunOptions o;
@@ -107,8 +151,46 @@ static Status load_and_run(const Args *args, const Member *member)
         s = run_options_read(l.input, args, &o);
     o.uses = &uses;
     if (s == OK)
-        s = execute(&l, args, member, &o);
+        s = execute(&l, args, from, &o);
     load_free(&l);
+    return s;
+}
+
+static Status run_as_member(const Args *args, const Member *m)
+{
+    Args again = *args;
+    again.errors_only = true;
+    TRY(member_watch(m));
+    return load_and_run(&again, &(Origin){.member = m});
+}
+
+/* Whether something that is read is called '-'. */
+static bool reads_input(const Args *args)
+{
+    const char *cluster = args_value(args, OPT_cluster);
+    for (uint32_t i = 0; i < args->npositional; i++)
+        if (strcmp(args->positional[i], "-") == 0)
+            return true;
+    return cluster && strcmp(cluster, "-") == 0;
+}
+
+static Status run_as_hosted(const Args *args)
+{
+    Arena *a = arena_new("hosted");
+    Args mine = *args;
+    Hosted *h;
+    Status s = hosted_open(a, &h);
+    if (s == OK) {
+        mine.errors_only = hosted_rank(h) > 0;
+        if (reads_input(args))
+            s = hosted_share_input(h);
+        if (hosted_rank(h) > 0)
+            s = hosted_gate(h, s);
+        if (s == OK)
+            s = load_and_run(&mine, &(Origin){.hosted = h});
+        hosted_close(h, s);
+    }
+    arena_free(a);
     return s;
 }
 
@@ -117,12 +199,15 @@ static Status do_run(const Args *args)
     Member m;
     if (args->command == COMMAND_calibrate)
         return calibrate(args, PPLAN_VERSION);
-    if (!member_read(&m))
-        return load_and_run(args, NULL);
-    Args again = *args;
-    again.errors_only = true;
-    TRY(member_watch(&m));
-    return load_and_run(&again, &m);
+    if (member_read(&m))
+        return run_as_member(args, &m);
+    if (starter() == STARTER_MPI)
+        return run_as_hosted(args);
+    if (starter() != STARTER_SRUN)
+        return load_and_run(args, &(Origin){0});
+    fprintf(stderr, "error: srun started %s processes of prun, and each of them would be a run of its own: ranks need 'srun --mpi=pmix' (or pmi2)\n",
+            getenv("SLURM_STEP_NUM_TASKS"));
+    return ERR_USAGE;
 }
 
 static void print_version(void)

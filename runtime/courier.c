@@ -274,7 +274,7 @@ Status courier_open(Rank *r)
 {
     const Program *p = r->program;
     Courier *c = NEW(r->arena, Courier);
-    int threads = (p->threads + p->comm_threads) * (int)p->nranks;
+    int threads = (p->threads + p->comm_threads) * r->near;
     c->rank = r;
     c->spins = threads <= team_cores() ? SPINS : 0;
     index_program(c, r->arena);

@@ -153,13 +153,14 @@ typedef struct Hello { int64_t hash, reports; GroupNames groups; } Hello;
 enum { HELLO_WORDS = sizeof(Hello) / sizeof(int64_t) };
 
 /* All hold parts of one plan; the first rank that does not says so. */
-static Status compare_hashes(const Rank *r, const Hello *hello)
+static Status compare_hashes(Rank *r, const Hello *hello)
 {
     uint32_t i = 0, n = r->program->nranks;
     while (i < n && hello[i].hash == hello[0].hash)
         i++;
     if (i == n)
         return OK;
+    r->differs = true;
     if (i == r->program->rank)
         fprintf(stderr, "error: rank %u has another plan, other options or another version of prun than rank 0: start all ranks with the same\n", i);
     return ERR_REJECT;
@@ -205,7 +206,7 @@ Status exchange_open(Rank *r, const Peers *peers)
     assert(world_nrank(peers->world) == (int)r->program->nranks);
     r->end = endpoint_open(r->arena, peers->world, rank, r->program->comm_threads > 0 ? NULL : r->team, r->isa);
     if (r->program->comm_threads > 0)
-        r->second = endpoint_second(r->arena, r->end);
+        r->second = r->end->comm->second(r->arena, r->end);
     r->timeout = peers->timeout;
     if (peers->timeout > 0)
         set_timeout(r, peers->timeout);

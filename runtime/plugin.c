@@ -33,16 +33,16 @@ static uint32_t folders(Arena *a, const char *folder[2])
     return named ? 1 : 2;
 }
 
-static const Executor *fits(Arena *a, void *library, const char *path, const char **why)
+static const Plugin *fits(Arena *a, void *library, const char *path, const char **why)
 {
     const Plugin *p = dlsym(library, "prun_plugin");
     if (p && p->abi == PLUGIN_ABI && strcmp(p->version, PPLAN_VERSION) == 0)
-        return p->executor;
+        return p;
     *why = arena_printf(a, "'%s' is not of this version of prun", path);
     return NULL;
 }
 
-const Executor *plugin_find(Arena *a, const char *name, const char **why)
+const Plugin *plugin_load(Arena *a, const char *name, const char **why)
 {
     const char *folder[2];
     uint32_t n = folders(a, folder);
@@ -58,4 +58,10 @@ const Executor *plugin_find(Arena *a, const char *name, const char **why)
     }
     *why = arena_printf(a, "this prun came without libprun_%s.so", name);
     return NULL;
+}
+
+const Executor *plugin_find(Arena *a, const char *name, const char **why)
+{
+    const Plugin *p = plugin_load(a, name, why);
+    return p ? p->executor : NULL;
 }

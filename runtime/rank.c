@@ -62,7 +62,7 @@ static Status warm(Rank *r)
 static Status start_team(Rank *r)
 {
     const Program *p = r->program;
-    int own = p->threads > 0 ? p->threads : 1, threads = (own + p->comm_threads) * (int)p->nranks;
+    int own = p->threads > 0 ? p->threads : 1, threads = (own + p->comm_threads) * r->near;
     r->team = team_new(own);
     if (!r->team) {
         fprintf(stderr, "error: cannot start %d threads\n", own);
@@ -87,10 +87,12 @@ Status rank_join(Rank *r, Arena *a, const Program *p, Isa isa, const Peers *peer
 {
     assert(((peers && peers->world) || p->nranks <= 1) && "a program of many ranks runs among them");
     *r = (Rank){.program = p, .arena = a, .isa = isa, .optimizer = p->optimizer, .executor = executor_or_cpu(peers ? peers->executor : NULL),
-                 .world = peers ? peers->world : NULL};
+                 .world = peers ? peers->world : NULL, .near = peers && peers->world ? world_near(peers->world) : 1};
     Status s = open_parts(r, peers);
+    bool differs = r->differs;
     if (s != OK)
         rank_close(r);
+    r->differs = differs;
     return s;
 }
 

@@ -109,4 +109,26 @@ Status      member_watch(const Member *);
 /* Run its program. */
 Status      member_run(Arena *, const Program *, const Member *, uint64_t hash, const TallyParts *, const RunOptions *);
 
+/* ---- hosted.c: in a process that another program started as a rank ---- */
+
+/* Who started this process: a user or a script; mpirun, or srun with MPI; srun without it, as
+ * one of several; torchrun, likewise. */
+typedef enum Starter { STARTER_USER, STARTER_MPI, STARTER_SRUN, STARTER_TORCHRUN } Starter;
+Starter starter(void);
+
+/* A rank that MPI started.  Rank 0 checks all first, and speaks, as a launcher does; the others
+ * wait for it in hosted_gate(), and then read the same files. */
+typedef struct Hosted Hosted;
+Status hosted_open(Arena *, Hosted **);
+int    hosted_rank(const Hosted *);
+/* What came of something at all ranks, when all have come here: the worst. */
+Status hosted_gate(Hosted *, Status mine);
+/* Standard input, which MPI gives to rank 0 alone, to all. */
+Status hosted_share_input(Hosted *);
+Status hosted_check_size(const Hosted *, uint32_t nranks);
+/* Run its program, once all ranks have theirs.  The crew's programs are there at rank 0 alone. */
+Status hosted_run(Hosted *, Arena *, const Program *, const Crew *, const TallyParts *);
+/* Leave with this status, when all do.  After a run was aborted it does not return: MPI ends all. */
+void   hosted_close(Hosted *, Status);
+
 #endif

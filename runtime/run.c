@@ -308,17 +308,37 @@ static void note_plain_forms(Run *r)
         run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s);
 }
 
+/* Ranks of several machines write one checkpoint together. */
+static Status check_save_folder(Run *r)
+{
+    int64_t of[2] = {0, 0};
+    if (!r->o->save)
+        return OK;
+    checkpoint_mark(r->arena, r->o->save, of);
+    int64_t seen[] = {of[0], -of[0], of[1], -of[1]};
+    TRY(rank_agree(&r->rank, seen, 4, REDUCE_MAX));
+    if (seen[0] == -seen[1] && seen[2] == -seen[3])
+        return OK;
+    r->alike = true;
+    run_note(r, "error: --save '%s': it is not the same folder for all ranks; what ranks of several machines save must lie on a file system that they share",
+             r->o->save);
+    return ERR_REJECT;
+}
+
 /* Memory, start values, the log: what a rank has for itself. */
 static Status open_rank(Run *r)
 {
     const RunOptions *o = r->o;
     memory_settle();
-    TRY(rank_join(&r->rank, r->arena, r->program, o->isa, r->peers));
+    Status s = rank_join(&r->rank, r->arena, r->program, o->isa, r->peers);
+    r->alike = r->rank.differs;
+    TRY(s);
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->tally = r->peers->parts && r->rank.executor->clocks ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
     note_plain_forms(r);
+    TRY(check_save_folder(r));
     TRY(prepare_dumps(r));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
@@ -347,7 +367,7 @@ static Status execute(Run *r)
 {
     Seat seat;
     TRY(run_prepare(r));
-    seat_take(&seat, r->program->rank, r->program->nranks, r->program->threads + r->program->comm_threads);
+    seat_take(&seat, r->program->rank, r->peers->world ? (uint32_t)world_near(r->peers->world) : 1, r->program->threads + r->program->comm_threads);
     Status s = open_rank(r);
     seat_leave(&seat);
     TRY(s);

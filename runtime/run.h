@@ -5,9 +5,9 @@
 
 #include "runtime/ranks.h"
 
-/* Where a rank of more ranks than cores begins (seat.c); a thread's own. */
+/* Where a rank of more ranks than cores begins (seat.c); a thread's own.  near: ranks that share them. */
 typedef struct Seat { cpu_set_t before; bool taken; } Seat;
-void seat_take(Seat *, uint32_t rank, uint32_t nranks, int threads);
+void seat_take(Seat *, uint32_t rank, uint32_t near, int threads);
 /* From here on it may be moved. */
 void seat_leave(const Seat *);
 

@@ -50,6 +50,8 @@ typedef struct Rank {
     struct Courier    *courier;       /* the thread that communicates; NULL: the rank does all in the order of the program */
     SentBefore     sent;              /* what each procedure waits for */
     int            reporter;          /* the rank that speaks for all */
+    bool           differs;           /* from another rank's is the plan of one: all have seen it, and do not run */
+    int            near;              /* ranks that share this one's processors, itself among them */
     struct Trace  *trace;             /* NULL: none */
     Tally         *tally;             /* of the step that is trained; NULL: none */
     double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
@@ -176,6 +178,8 @@ typedef struct SaveLock { int fd; bool made; } SaveLock;             /* fd -1: n
 Status checkpoint_lock(Arena *, const char *dir, SaveLock *);
 /* Give it up; a folder that was made and in which nothing was saved is taken away again. */
 void   checkpoint_unlock(Arena *, const char *dir, SaveLock *);
+/* What a claimed DIR is known by: two numbers, which are 0 where its claim is not to be seen. */
+void   checkpoint_mark(Arena *, const char *dir, int64_t mark[2]);
 /* Whether there is a checkpoint in DIR to go on from. */
 bool   checkpoint_any(Arena *, const char *dir);
 /* Say what lies in DIR of steps later than the one that a run saving there goes on from. */

@@ -7,7 +7,7 @@
  * may need that core. */
 #include "runtime/run.h"
 
-void seat_take(Seat *s, uint32_t rank, uint32_t nranks, int threads)
+void seat_take(Seat *s, uint32_t rank, uint32_t near, int threads)
 {
     cpu_set_t one;
     uint32_t cores, at = 0;
@@ -15,7 +15,7 @@ void seat_take(Seat *s, uint32_t rank, uint32_t nranks, int threads)
     if (sched_getaffinity(0, sizeof s->before, &s->before) != 0)
         return;
     cores = (uint32_t)CPU_COUNT(&s->before);
-    if (threads > 1 || nranks <= cores)
+    if (threads > 1 || near <= cores)
         return;
     CPU_ZERO(&one);
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)

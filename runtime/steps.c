@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -112,6 +113,19 @@ Status checkpoint_lock(Arena *a, const char *dir, SaveLock *l)
         fprintf(stderr, "error: another run is saving into '%s'\n", dir);
         return ERR_REJECT;
     }
+}
+
+/* A network's file system may show another machine's new file a little later. */
+void checkpoint_mark(Arena *a, const char *dir, int64_t mark[2])
+{
+    enum { LOOKS = 30 };
+    const char *path = arena_printf(a, "%s/lock", dir);
+    struct stat st;
+    int looks = 0;
+    while (stat(path, &st) != 0 && ++looks < LOOKS)
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    mark[0] = looks < LOOKS ? (int64_t)st.st_ino : 0;
+    mark[1] = looks < LOOKS ? (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec : 0;
 }
 
 static bool is_empty_but_lock(const char *dir)

@@ -6,9 +6,11 @@ check() { if eval "$2"; then echo "ok $1"; else cat "$TMP/log"; echo "not ok $1"
 make -s install DESTDIR="$TMP/at" PREFIX=/opt/p >"$TMP/log" 2>&1 || { cat "$TMP/log"; exit 1; }
 
 root=$TMP/at/opt/p
+# A plug-in is there where what it needs is.
+plugin=$([ ! -f build/release/libprun_mpi.so ] || echo "./lib/prun/libprun_mpi.so ")
 check "programs, models, manuals and completions are where they belong, and nothing else" \
     '[ "$(cd "$root" && find . -type f ! -path "./share/pplan/models/*" ! -name libprun_cuda.so | LC_ALL=C sort | tr "\n" " ")" = \
-"./bin/pplan ./bin/prun ./share/bash-completion/completions/pplan ./share/bash-completion/completions/prun \
+"./bin/pplan ./bin/prun $plugin./share/bash-completion/completions/pplan ./share/bash-completion/completions/prun \
 ./share/fish/vendor_completions.d/pplan.fish ./share/fish/vendor_completions.d/prun.fish ./share/man/man1/pplan.1 ./share/man/man1/prun.1 \
 ./share/man/man5/pmodel.5 ./share/man/man5/pplan-rules.5 \
 ./share/zsh/site-functions/_pplan ./share/zsh/site-functions/_prun " ]'

@@ -28,9 +28,9 @@ typedef struct Sides {
     void       *to[WORLD_RANKS];
 } Sides;
 
-static CpuEndpoint *end_of(const CpuGroup *g)
+static WorldEnd *end_of(const CpuGroup *g)
 {
-    return (CpuEndpoint *)g->base.end;
+    return (WorldEnd *)g->base.end;
 }
 
 static const Half *half_of(const CpuGroup *g, int member)
@@ -53,7 +53,7 @@ static Status meet(CpuGroup *g, WaitKind kind)
 {
     flag_raise(&g->arrival[g->base.me]->half[g->meetings % 2].flag, g->meetings);
     for (int i = 0; i < g->base.n; i++) {
-        Awaited a = {&g->arrival[i]->half[g->meetings % 2].flag, g->meetings, g->base.rank[i], kind, g->base.id};
+        Awaited a = {.flag = &g->arrival[i]->half[g->meetings % 2].flag, .value = g->meetings, .rank = g->base.rank[i], .kind = kind, .group = g->base.id};
         TRY(flag_await(end_of(g), &a));
     }
     return OK;
@@ -61,7 +61,7 @@ static Status meet(CpuGroup *g, WaitKind kind)
 
 static Status begin(CpuGroup *g, const Collective *c, Sides *s)
 {
-    const CpuEndpoint *e = end_of(g);
+    const WorldEnd *e = end_of(g);
     Half *mine = &g->arrival[g->base.me]->half[++g->meetings % 2];
     mine->signature = signature(c);
     mine->root = (uint32_t)c->root;
@@ -107,8 +107,8 @@ static bool in_place(const CpuGroup *g, const Sides *s, const void *out)
 /* Elements [first, end) of all sends into `nout` buffers. */
 static void sum_up(const CpuGroup *g, const Collective *c, const Sides *s, void *const *out, int nout, int64_t first, int64_t end)
 {
-    const CpuEndpoint *e = end_of(g);
-    int64_t touched = (end - first) * dtype_bytes(c->dtype) * (g->base.n + nout) * e->base.nrank;
+    const WorldEnd *e = end_of(g);
+    int64_t touched = (end - first) * dtype_bytes(c->dtype) * (g->base.n + nout) * e->world->header->near;
     const Combine sum = {.dtype = c->dtype, .op = c->op, .nin = g->base.n, .nout = nout, .in = s->from, .out = out, .first = first, .end = end,
                          .stream = combine_streams(&e->caches, touched) && !in_place(g, s, out[0])};
     endpoint_combine(e, &sum);

@@ -5,7 +5,8 @@
  * A `Comm` is a table of functions, one table per way to communicate.  A rank
  * has one `Endpoint`, and a `CommGroup` for each set of ranks (a slice along
  * mesh axes) in which it takes part.  `comm_cpu` is the table for ranks of one
- * machine: they share a `World`, memory that every one of them maps.
+ * machine: they share a `World`, memory that every one of them maps.  `comm_far` is the
+ * one for ranks that share no memory: they have a `Net`, which carries messages.
  *
  * All functions block.  They return OK or ERR_COMM: a rank was lost, the run is
  * over, and what was wrong has been printed.  What the members of a group must
@@ -19,8 +20,7 @@ typedef struct Comm Comm;
 
 /* ---- what every implementation has ---- */
 
-/* A rank's end of the communication.  Made by the implementation (endpoint_open()
- * for comm_cpu), closed by comm->close(). */
+/* A rank's end of the communication.  Made by endpoint_open(), closed by comm->close(). */
 typedef struct Endpoint {
     const Comm *comm;
     int         rank, nrank;
@@ -43,6 +43,10 @@ typedef struct CommGroup {
  * the larger. */
 struct Comm {
     const char *name;
+
+    /* A second end of a rank, for another thread of it: where groups are made at it and it receives, the first
+     * one sends and flushes meanwhile.  Closed with the first. */
+    Endpoint *(*second)(Arena *, const Endpoint *first);
 
     /* `rank`: n ranks, ascending, this one among them.  Groups of one id are disjoint:
      * an id may stand for a mesh axis.  Each is made once by each member. */
@@ -99,7 +103,7 @@ typedef struct WorldFiles { int control, shared; } WorldFiles;
 typedef struct World World;
 
 /* For a launcher: make the files of a world of `nrank` ranks, rank i having part[i] bytes
- * of shared memory, whose groups have ids below ngroup. */
+ * of shared memory, whose groups have ids below ngroup; 0: nobody meets here. */
 Status world_create(WorldFiles *, int nrank, const int64_t *part, uint32_t ngroup);
 void   world_discard(WorldFiles *);   /* close them; maps stay */
 
@@ -109,6 +113,7 @@ void   world_discard(WorldFiles *);   /* close them; maps stay */
 Status world_map(Arena *, const WorldFiles *, int rank, World **);
 void   world_unmap(World *);
 int    world_nrank(const World *);
+int    world_near(const World *);                    /* ranks that share this one's processors, itself among them */
 void  *world_part(const World *, int rank);          /* page-aligned; huge pages are asked for where a part fills one */
 
 /* End the run: all waits, and all later ones, end with ERR_COMM.  The first to call
@@ -121,12 +126,28 @@ int  world_aborted(const World *);
 /* The instruction in which a rank waits for another, else the one that it began last; -1: none. */
 int64_t world_instr(const World *, int rank);
 
+/* ---- comm_far: ranks that share no memory ---- */
+
+/* Addresses are anybody's own; buffers may lie anywhere. */
+extern const Comm comm_far;
+
+/* Join a world of ranks that another program started and a net connects.  Called by all of them
+ * at once.  From then on each tells the others what it does, by a thread. */
+struct Net;
+Status world_join(Arena *, const struct Net *, int rank, int nrank, World **);
+/* How long a rank may be silent; 5 s until it is called. */
+void   world_pace(World *, double seconds);
+/* Have `bytes` of memory for world_part() of this rank; the others have none. */
+Status world_take_part(World *, int rank, int64_t bytes);
+/* Leave it when all do.  After the run was aborted all ranks are ended instead, with this
+ * rank's status if it is the one to blame: then it does not return. */
+void   world_leave(World *, int rank, Status);
+
+/* ---- an end of either world ---- */
+
 /* A rank's end of a world, opened once.  The team (NULL: none) helps with large messages; its
  * caller is the thread that communicates.  One thread at a time uses an endpoint and its groups. */
 Endpoint *endpoint_open(Arena *, World *, int rank, Team *, Isa);
-/* A second end of a rank, for another thread of it: where groups are made at it and it receives, the first
- * one sends and flushes meanwhile.  Closed with the first. */
-Endpoint *endpoint_second(Arena *, const Endpoint *first);
 /* To be called when an instruction begins: a rank is stuck when others wait for it,
  * it waits for nobody, and it has begun nothing for `seconds`; who waits for it
  * then aborts the run.  Instructions are counted as they come, ids go into messages. */

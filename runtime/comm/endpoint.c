@@ -1,20 +1,45 @@
-/* A rank's end of a world, its groups, and the table. */
-#include "runtime/comm/world.h"
+/* A rank's end of a world, its groups, and the table of those that share memory. */
+#include "runtime/comm/far.h"
 
 #include <assert.h>
 
-Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
+WorldEnd endpoint_new(const Comm *comm, World *w, int rank, Team *team, Isa isa)
 {
     const Header *h = w->header;
-    assert(rank >= 0 && rank < h->nrank && w->shared);
+    assert(rank >= 0 && rank < h->nrank);
+    return (WorldEnd){.base = {.comm = comm, .rank = rank, .nrank = h->nrank}, .world = w, .team = team, .isa = isa,
+                      .timeout = 10, .beside = -1, .spins = spins_for(h->near, h->cores), .caches = caches_read()};
+}
+
+WorldEnd endpoint_beside_of(const WorldEnd *first)
+{
+    WorldEnd e = *first;
+    e.which = 1;
+    e.waited = 0;
+    return e;
+}
+
+static Endpoint *cpu_open(Arena *a, World *w, int rank, Team *team, Isa isa)
+{
+    int n = w->header->nrank;
     CpuEndpoint *e = NEW(a, CpuEndpoint);
-    *e = (CpuEndpoint){
-        .base = {.comm = &comm_cpu, .rank = rank, .nrank = h->nrank},
-        .world = w, .team = team, .isa = isa, .timeout = 10, .beside = -1,
-        .spins = spins_for(h->nrank, h->cores), .caches = caches_read(),
-        .sent = NEWN(a, uint32_t, h->nrank), .received = NEWN(a, uint32_t, h->nrank), .lent = NEWN(a, uint32_t, h->nrank),
-    };
-    return &e->base;
+    assert(w->shared);
+    *e = (CpuEndpoint){.end = endpoint_new(&comm_cpu, w, rank, team, isa), .sent = NEWN(a, uint32_t, n), .received = NEWN(a, uint32_t, n),
+                       .lent = NEWN(a, uint32_t, n)};
+    return &e->end.base;
+}
+
+Endpoint *endpoint_open(Arena *a, World *w, int rank, Team *team, Isa isa)
+{
+    return w->pulse ? far_open(a, w, rank, team, isa) : cpu_open(a, w, rank, team, isa);
+}
+
+static Endpoint *cpu_second(Arena *a, const Endpoint *first)
+{
+    CpuEndpoint *e = NEW(a, CpuEndpoint);
+    *e = *(const CpuEndpoint *)first;
+    e->end = endpoint_beside_of(&((const CpuEndpoint *)first)->end);
+    return &e->end.base;
 }
 
 /* The memory is the arena's and the world's. */
@@ -25,23 +50,14 @@ static void cpu_close(Endpoint *end)
 
 void endpoint_progress(Endpoint *end, int64_t instr)
 {
-    Progress *p = world_progress(((CpuEndpoint *)end)->world, end->rank);
+    Progress *p = world_progress(((WorldEnd *)end)->world, end->rank);
     atomic_store_explicit(&p->instr, instr, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->begun, 1, memory_order_relaxed);
 }
 
-Endpoint *endpoint_second(Arena *a, const Endpoint *first)
-{
-    CpuEndpoint *e = NEW(a, CpuEndpoint);
-    *e = *(const CpuEndpoint *)first;
-    e->which = 1;
-    e->waited = 0;
-    return &e->base;
-}
-
 void endpoint_beside(Endpoint *end, int64_t instr)
 {
-    CpuEndpoint *e = (CpuEndpoint *)end;
+    WorldEnd *e = (WorldEnd *)end;
     e->beside = instr;
     if (instr >= 0)
         atomic_fetch_add_explicit(&world_progress(e->world, end->rank)->begun, 1, memory_order_relaxed);
@@ -49,21 +65,21 @@ void endpoint_beside(Endpoint *end, int64_t instr)
 
 void endpoint_crowd(Endpoint *end, int threads)
 {
-    CpuEndpoint *e = (CpuEndpoint *)end;
+    WorldEnd *e = (WorldEnd *)end;
     e->spins = spins_for(threads, e->world->header->cores);
 }
 
 void endpoint_timeout(Endpoint *end, double seconds)
 {
-    ((CpuEndpoint *)end)->timeout = seconds;
+    ((WorldEnd *)end)->timeout = seconds;
 }
 
 double endpoint_waited(const Endpoint *end)
 {
-    return ((const CpuEndpoint *)end)->waited;
+    return ((const WorldEnd *)end)->waited;
 }
 
-int64_t endpoint_offset(const CpuEndpoint *e, const void *buffer, int64_t bytes)
+int64_t endpoint_offset(const WorldEnd *e, const void *buffer, int64_t bytes)
 {
     const Header *h = e->world->header;
     int64_t at = (const char *)buffer - (const char *)world_part(e->world, e->base.rank);
@@ -71,21 +87,26 @@ int64_t endpoint_offset(const CpuEndpoint *e, const void *buffer, int64_t bytes)
     return at;
 }
 
-static CommGroup *cpu_group(Endpoint *end, Arena *a, uint32_t id, const int *rank, int n)
+CommGroup group_new(Endpoint *end, Arena *a, uint32_t id, const int *rank, int n)
 {
-    const CpuEndpoint *e = (CpuEndpoint *)end;
-    CpuGroup *g = NEW(a, CpuGroup);
     int *member = NEWN(a, int, n), me = -1;
-    g->arrival = NEWN(a, Arrival *, n);
     for (int i = 0; i < n; i++) {
         assert(rank[i] >= 0 && rank[i] < end->nrank && (i == 0 || rank[i - 1] < rank[i]));
         member[i] = rank[i];
         me = rank[i] == end->rank ? i : me;
-        g->arrival[i] = world_arrival(e->world, id, rank[i]);
     }
     assert(me >= 0 && "a rank makes the groups it is in");
-    assert(!flag_reached(&g->arrival[me]->half[1].flag, 1) && "a rank makes a group once");
-    g->base = (CommGroup){.end = end, .id = id, .n = n, .me = me, .rank = member};
+    return (CommGroup){.end = end, .id = id, .n = n, .me = me, .rank = member};
+}
+
+static CommGroup *cpu_group(Endpoint *end, Arena *a, uint32_t id, const int *rank, int n)
+{
+    CpuGroup *g = NEW(a, CpuGroup);
+    g->base = group_new(end, a, id, rank, n);
+    g->arrival = NEWN(a, Arrival *, n);
+    for (int i = 0; i < n; i++)
+        g->arrival[i] = world_arrival(((WorldEnd *)end)->world, id, rank[i]);
+    assert(!flag_reached(&g->arrival[g->base.me]->half[1].flag, 1) && "a rank makes a group once");
     return &g->base;
 }
 
@@ -98,6 +119,7 @@ void comm_part(int64_t count, int i, int n, int64_t *first, int64_t *end)
 
 const Comm comm_cpu = {
     .name = "cpu",
+    .second = cpu_second,
     .group = cpu_group,
     .barrier = cpu_barrier,
     .all_reduce = cpu_all_reduce,

@@ -8,16 +8,16 @@
 Status cpu_send(Endpoint *end, int to, const void *buffer, int64_t bytes)
 {
     CpuEndpoint *e = (CpuEndpoint *)end;
-    Channel *c = world_channel(e->world, end->rank, to);
+    Channel *c = world_channel(e->end.world, end->rank, to);
     uint32_t k = ++e->sent[to];
     Letter *l = &c->letter[k % COMM_DEPTH];
-    const Awaited place = {&c->received, k - COMM_DEPTH, to, WAIT_send, 0};
-    TRY(flag_await(e, &place));
+    const Awaited place = {.flag = &c->received, .value = k - COMM_DEPTH, .rank = to, .kind = WAIT_send};
+    TRY(flag_await(&e->end, &place));
     l->bytes = bytes;
     if (bytes <= COMM_SMALL) {
         memcpy(l->data, buffer, (size_t)bytes);
     } else {
-        l->at = endpoint_offset(e, buffer, bytes);
+        l->at = endpoint_offset(&e->end, buffer, bytes);
         e->lent[to] = k;
     }
     flag_raise(&l->flag, k);
@@ -27,25 +27,25 @@ Status cpu_send(Endpoint *end, int to, const void *buffer, int64_t bytes)
 Status cpu_recv(Endpoint *end, int from, void *buffer, int64_t bytes)
 {
     CpuEndpoint *e = (CpuEndpoint *)end;
-    Channel *c = world_channel(e->world, from, end->rank);
+    Channel *c = world_channel(e->end.world, from, end->rank);
     uint32_t k = ++e->received[from];
     Letter *l = &c->letter[k % COMM_DEPTH];
-    const Awaited letter = {&l->flag, k, from, WAIT_recv, 0};
-    TRY(flag_await(e, &letter));
+    const Awaited letter = {.flag = &l->flag, .value = k, .rank = from, .kind = WAIT_recv};
+    TRY(flag_await(&e->end, &letter));
     assert(l->bytes == bytes && "sender and receiver agree on the size of a message");
     if (bytes <= COMM_SMALL)
         memcpy(buffer, l->data, (size_t)bytes);
     else
-        endpoint_copy(e, buffer, endpoint_at(e, from, l->at), bytes, bytes);
+        endpoint_copy(&e->end, buffer, endpoint_at(&e->end, from, l->at), bytes, bytes);
     flag_raise(&c->received, k);
     return OK;
 }
 
 static Status flush_to(CpuEndpoint *e, int to)
 {
-    const Awaited read = {&world_channel(e->world, e->base.rank, to)->received, e->lent[to], to, WAIT_send, 0};
+    const Awaited read = {.flag = &world_channel(e->end.world, e->end.base.rank, to)->received, .value = e->lent[to], .rank = to, .kind = WAIT_send};
     if (e->lent[to] > 0)
-        TRY(flag_await(e, &read));
+        TRY(flag_await(&e->end, &read));
     e->lent[to] = 0;
     return OK;
 }

@@ -26,7 +26,7 @@ static void combine_some(void *ctx, int worker, int nworker)
     combine(&c, s->isa);
 }
 
-static void share(const CpuEndpoint *e, int64_t bytes, TeamFn fn, void *ctx)
+static void share(const WorldEnd *e, int64_t bytes, TeamFn fn, void *ctx)
 {
     if (e->team && bytes >= TEAM_BYTES)
         team_run(e->team, fn, ctx);
@@ -34,13 +34,13 @@ static void share(const CpuEndpoint *e, int64_t bytes, TeamFn fn, void *ctx)
         fn(ctx, 0, 1);
 }
 
-void endpoint_copy(const CpuEndpoint *e, void *to, const void *from, int64_t bytes, int64_t total)
+void endpoint_copy(const WorldEnd *e, void *to, const void *from, int64_t bytes, int64_t total)
 {
-    Copy c = {to, from, bytes, copy_way(&e->caches, 2 * total * e->base.nrank), e->isa};
+    Copy c = {to, from, bytes, copy_way(&e->caches, 2 * total * e->world->header->near), e->isa};
     share(e, bytes, copy_some, &c);
 }
 
-void endpoint_combine(const CpuEndpoint *e, const Combine *c)
+void endpoint_combine(const WorldEnd *e, const Combine *c)
 {
     Sum s = {c, e->isa};
     share(e, (c->end - c->first) * dtype_bytes(c->dtype), combine_some, &s);

@@ -4,7 +4,7 @@
  * With a core for each rank a long spin is the fastest.  With fewer cores a spinning
  * rank holds the one that its peer needs, so it yields almost at once; the kernel's
  * sleep and wake cost more than a peer's turn, and are for long waits. */
-#include "runtime/comm/world.h"
+#include "runtime/comm/pulse.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -23,8 +23,9 @@ enum { SPINS = 2000, POLITE_SPINS = 20, YIELDS = 1000 };
  * kernel, which takes it for one that works and leaves two that do on another core. */
 static const double YIELD_SECONDS = 1e-3, POLITE_YIELD_SECONDS = 5e-5;
 
-/* How long a sleeper goes without a look at the abort flag and at the rank it waits for. */
-static const struct timespec nap = {.tv_nsec = 50000000};
+/* How long a sleeper goes without a look at the abort flag and at the rank it waits for, in
+ * nanoseconds; and, where nothing wakes it, without one at what it waits for: longer and longer. */
+enum { NAP = 50000000, FIRST_LOOK = 20000, LAST_LOOK = 1000000 };
 
 /* The most that goes by between two looks while this process runs, in seconds: when a
  * whole job was stopped and goes on, nobody was slow. */
@@ -63,6 +64,8 @@ static bool is_waiting(const World *w, const Waiting *x)
 {
     if (atomic_load(&x->rank) < 0)
         return false;
+    if (atomic_load(&x->flag) < 0)
+        return true;
     const Flag *f = (const Flag *)((const char *)w->header + atomic_load(&x->flag));
     return !flag_reached(f, atomic_load(&x->value));
 }
@@ -95,7 +98,7 @@ static int last_waited_for(const World *w, int rank)
     return rank;
 }
 
-static bool is_stuck(const CpuEndpoint *e, int waited_for, Suspect *s)
+static bool is_stuck(const WorldEnd *e, int waited_for, Suspect *s)
 {
     int rank = last_waited_for(e->world, waited_for);
     long long begun = atomic_load(&world_progress(e->world, rank)->begun);
@@ -108,7 +111,7 @@ static bool is_stuck(const CpuEndpoint *e, int waited_for, Suspect *s)
     return s->waited >= e->timeout;
 }
 
-static void blame(const CpuEndpoint *e, const Suspect *s)
+static void accuse(const WorldEnd *e, const Suspect *s)
 {
     char why[100];
     if (waits_for(e->world, s->rank) >= 0)
@@ -120,32 +123,56 @@ static void blame(const CpuEndpoint *e, const Suspect *s)
 
 /* ---- waiting ---- */
 
-/* Whether the wait is over, and how. */
-static bool over(const CpuEndpoint *e, const Awaited *a, Status *s)
+static bool has_come(const Awaited *a)
 {
-    *s = flag_reached(a->flag, a->value) ? OK : ERR_COMM;
+    return a->flag ? flag_reached(a->flag, a->value) : a->there(a->what);
+}
+
+/* Whether the wait is over, and how. */
+static bool over(const WorldEnd *e, const Awaited *a, Status *s)
+{
+    *s = has_come(a) ? OK : ERR_COMM;
     return *s == OK || !running(e->world);
 }
 
-static Status sleep_until(CpuEndpoint *e, const Awaited *a)
+static void sleep_at_flag(const WorldEnd *e, const Awaited *a)
+{
+    static const struct timespec nap = {.tv_nsec = NAP};
+    atomic_fetch_add(&a->flag->sleepers, 1);
+    uint32_t seen = atomic_load(&a->flag->value);
+    if ((int32_t)(seen - a->value) < 0 && running(e->world))
+        syscall(SYS_futex, &a->flag->value, FUTEX_WAIT, seen, &nap, NULL, 0);
+    atomic_fetch_sub(&a->flag->sleepers, 1);
+}
+
+/* Look again and again, for as long as a sleep at a flag. */
+static void sleep_and_look(const WorldEnd *e, const Awaited *a)
+{
+    Status s;
+    for (long nap = FIRST_LOOK, slept = 0; slept < NAP && !over(e, a, &s); slept += nap) {
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        nap = 2 * nap < LAST_LOOK ? 2 * nap : LAST_LOOK;
+    }
+}
+
+static Status sleep_until(WorldEnd *e, const Awaited *a)
 {
     Suspect suspect = {.rank = -1};
     Status s;
     for (;;) {
-        atomic_fetch_add(&a->flag->sleepers, 1);
-        uint32_t seen = atomic_load(&a->flag->value);
-        if ((int32_t)(seen - a->value) < 0 && running(e->world))
-            syscall(SYS_futex, &a->flag->value, FUTEX_WAIT, seen, &nap, NULL, 0);
-        atomic_fetch_sub(&a->flag->sleepers, 1);
+        if (a->flag)
+            sleep_at_flag(e, a);
+        else
+            sleep_and_look(e, a);
         if (over(e, a, &s))
             return s;
         if (is_stuck(e, a->rank, &suspect))
-            blame(e, &suspect);
+            accuse(e, &suspect);
     }
 }
 
 /* Other programs may make a single turn of theirs last milliseconds, so time counts too. */
-static Status yield_until(CpuEndpoint *e, const Awaited *a)
+static Status yield_until(WorldEnd *e, const Awaited *a)
 {
     double end = seconds() + (e->spins < SPINS ? POLITE_YIELD_SECONDS : YIELD_SECONDS);
     Status s;
@@ -159,7 +186,7 @@ static Status yield_until(CpuEndpoint *e, const Awaited *a)
     return sleep_until(e, a);
 }
 
-Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
+Status await(WorldEnd *e, const Awaited *a)
 {
     Status s;
     for (int i = 0; i < e->spins; i++) {
@@ -174,7 +201,7 @@ Status flag_await_slowly(CpuEndpoint *e, const Awaited *a)
     atomic_store_explicit(&x->instr, in, memory_order_relaxed);
     atomic_store_explicit(&x->kind, a->kind, memory_order_relaxed);
     atomic_store_explicit(&x->group, a->group, memory_order_relaxed);
-    atomic_store_explicit(&x->flag, (char *)a->flag - (char *)e->world->header, memory_order_relaxed);
+    atomic_store_explicit(&x->flag, a->flag ? (char *)a->flag - (char *)e->world->header : -1, memory_order_relaxed);
     atomic_store_explicit(&x->value, a->value, memory_order_relaxed);
     atomic_store_explicit(&x->rank, a->rank, memory_order_release);
     s = yield_until(e, a);
@@ -228,7 +255,7 @@ static void print_waits(const World *w, int rank)
             print_waiting(rank, &p->wait[i]);
 }
 
-void world_abort(World *w, int rank, const char *why)
+void world_blame(World *w, int rank, const char *why)
 {
     Header *h = w->header;
     int nobody = -1;
@@ -240,6 +267,14 @@ void world_abort(World *w, int rank, const char *why)
     fputc('\n', stderr);
     for (int i = 0; i < h->nrank; i++)
         print_waits(w, i);
+}
+
+void world_abort(World *w, int rank, const char *why)
+{
+    if (w->pulse)
+        pulse_abort(w->pulse, rank, why);
+    else
+        world_blame(w, rank, why);
 }
 
 int world_aborted(const World *w)

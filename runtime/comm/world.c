@@ -39,7 +39,7 @@ static int64_t channels_at(const Header *h)
 
 static int64_t control_bytes(const Header *h)
 {
-    return channels_at(h) + (int64_t)h->nrank * h->nrank * (int64_t)sizeof(Channel);
+    return channels_at(h) + (h->ngroup > 0 ? (int64_t)h->nrank * h->nrank * (int64_t)sizeof(Channel) : 0);
 }
 
 Progress *world_progress(const World *w, int rank)
@@ -63,6 +63,11 @@ Channel *world_channel(const World *w, int from, int to)
 int world_nrank(const World *w)
 {
     return w->header->nrank;
+}
+
+int world_near(const World *w)
+{
+    return w->header->near;
 }
 
 void *world_part(const World *w, int rank)
@@ -117,10 +122,10 @@ Status world_create(WorldFiles *f, int nrank, const int64_t *part, uint32_t ngro
 {
     *f = (WorldFiles){-1, -1};
     if (nrank < 1 || nrank > WORLD_RANKS) {
-        fprintf(stderr, "error: %d ranks on one machine, expected 1 to %d\n", nrank, WORLD_RANKS);
+        fprintf(stderr, "error: %d ranks, expected 1 to %d\n", nrank, WORLD_RANKS);
         return ERR_REJECT;
     }
-    Header h = {.magic = magic, .nrank = nrank, .cores = team_cores(), .ngroup = ngroup, .blamed = -1};
+    Header h = {.magic = magic, .nrank = nrank, .near = nrank, .cores = team_cores(), .ngroup = ngroup, .blamed = -1};
     lay_out(&h, part);
     Status s;
     TRY_OR(s, make_file("pplan control", h.control_bytes, &f->control), out);
@@ -184,6 +189,21 @@ static void touch_parts(const World *w, int rank)
             (void)madvise(world_part(w, i), (size_t)round_up(h->part_bytes[i], HUGE_PAGE), MADV_HUGEPAGE);
     for (int i = 0; i < h->nrank; i++)
         touch(w, (rank + i) % h->nrank, rank);
+}
+
+Status world_take_part(World *w, int rank, int64_t bytes)
+{
+    Header *h = w->header;
+    h->part_bytes[rank] = bytes;
+    h->shared_bytes = round_up(bytes > 0 ? bytes : 1, bytes >= HUGE_PAGE ? HUGE_PAGE : sysconf(_SC_PAGESIZE));
+    void *at = mmap(NULL, (size_t)h->shared_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "error: cannot map %lld bytes of memory: %s\n", (long long)h->shared_bytes, strerror(errno));
+        return ERR_NOMEM;
+    }
+    w->shared = at;
+    touch_parts(w, rank);
+    return OK;
 }
 
 Status world_map(Arena *a, const WorldFiles *f, int rank, World **out)

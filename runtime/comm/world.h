@@ -20,7 +20,7 @@ typedef struct Flag {
 
 typedef struct Header {
     uint64_t magic;
-    int32_t  nrank, cores;            /* cores: processors the launcher may use */
+    int32_t  nrank, near, cores;      /* near: ranks that share these processors; cores: those that the launcher may use */
     uint32_t ngroup;
     int64_t  control_bytes, shared_bytes;
     int64_t  part[WORLD_RANKS + 1];   /* offset of each rank's part; the end of the last */
@@ -47,8 +47,8 @@ typedef struct Waiting {
     atomic_int   rank;                /* whom; -1: nobody, or only just */
     atomic_int   kind;                /* WaitKind */
     atomic_uint  group;
-    atomic_llong flag;                /* offset in the control file, */
-    atomic_uint  value;               /* and the value it must reach */
+    atomic_llong flag;                /* offset in the control file; -1: it waits for no flag, and says so as long as it waits */
+    atomic_uint  value;               /* that the flag must reach */
 } Waiting;
 
 /* What a rank does, for messages and for finding who is stuck. */
@@ -86,7 +86,8 @@ typedef struct Channel {
 
 struct World {
     Header *header;
-    char   *shared;                   /* NULL: a launcher's */
+    char   *shared;                   /* NULL: a launcher's, or not mapped yet */
+    struct Pulse *pulse;              /* of a world whose ranks share no memory (pulse.h); NULL: they do */
 };
 
 Progress *world_progress(const World *, int rank);
@@ -95,7 +96,8 @@ Channel  *world_channel(const World *, int from, int to);
 
 /* ---- a rank's end ---- */
 
-typedef struct CpuEndpoint {
+/* What every end has, however its ranks communicate. */
+typedef struct WorldEnd {
     Endpoint  base;                   /* first */
     World    *world;
     Team     *team;
@@ -105,6 +107,10 @@ typedef struct CpuEndpoint {
     int64_t   beside;                 /* of a second one, the instruction; -1: none */
     int       spins;                  /* before yielding */
     Caches    caches;
+} WorldEnd;
+
+typedef struct CpuEndpoint {
+    WorldEnd  end;                    /* first */
     uint32_t *sent, *received;        /* messages to and from each rank */
     uint32_t *lent;                   /* the last message to each rank that is read from a buffer; 0: none */
 } CpuEndpoint;
@@ -115,28 +121,33 @@ typedef struct CpuGroup {
     Arrival **arrival;                /* of each member */
 } CpuGroup;
 
-/* The value of a flag that is waited for, and whom to blame if it does not come. */
+/* What is waited for, the value of a flag or what a function tells, and whom to blame if it does not come. */
 typedef struct Awaited {
     Flag    *flag;
     uint32_t value;
     int      rank;
     WaitKind kind;
     uint32_t group;
+    bool   (*there)(void *what);      /* where there is no flag */
+    void    *what;
 } Awaited;
 
 /* ---- wait.c ---- */
 int    spins_for(int threads, int cores);
 void   flag_raise(Flag *, uint32_t value);
-Status flag_await_slowly(CpuEndpoint *, const Awaited *);
+/* Until it has come, or the run is over. */
+Status await(WorldEnd *, const Awaited *);
+/* world_abort() in a process that knows what all ranks do: blame the rank, unless one is, and print. */
+void   world_blame(World *, int rank, const char *why);
 
 static inline bool flag_reached(const Flag *f, uint32_t value)
 {
     return (int32_t)(atomic_load_explicit(&f->value, memory_order_acquire) - value) >= 0;
 }
 
-static inline Status flag_await(CpuEndpoint *e, const Awaited *a)
+static inline Status flag_await(WorldEnd *e, const Awaited *a)
 {
-    return flag_reached(a->flag, a->value) ? OK : flag_await_slowly(e, a);
+    return flag_reached(a->flag, a->value) ? OK : await(e, a);
 }
 
 /* ---- collective.c, message.c: the rows of the table ---- */
@@ -153,13 +164,18 @@ Status cpu_flush(Endpoint *, int to);
 
 /* ---- share.c: work divided among the rank's team ---- */
 /* One of the copies of a call; in all of them this rank copies `total` bytes, and its peers as many. */
-void endpoint_copy(const CpuEndpoint *, void *to, const void *from, int64_t bytes, int64_t total);
-void endpoint_combine(const CpuEndpoint *, const Combine *);
+void endpoint_copy(const WorldEnd *, void *to, const void *from, int64_t bytes, int64_t total);
+void endpoint_combine(const WorldEnd *, const Combine *);
 
 /* ---- endpoint.c ---- */
+/* What ends have in common, for the first end of a rank; and a copy of it for its second. */
+WorldEnd endpoint_new(const Comm *, World *, int rank, Team *, Isa);
+WorldEnd endpoint_beside_of(const WorldEnd *first);
+/* A group without what its kind of communication adds. */
+CommGroup group_new(Endpoint *, Arena *, uint32_t id, const int *rank, int n);
 /* Offset of a buffer in the rank's own part, where it must lie. */
-int64_t endpoint_offset(const CpuEndpoint *, const void *buffer, int64_t bytes);
-static inline char *endpoint_at(const CpuEndpoint *e, int rank, int64_t offset)
+int64_t endpoint_offset(const WorldEnd *, const void *buffer, int64_t bytes);
+static inline char *endpoint_at(const WorldEnd *e, int rank, int64_t offset)
 {
     return e->world->shared + e->world->header->part[rank] + offset;
 }

@@ -30,7 +30,7 @@ struct Ranks {
 
 typedef struct RankThread { Ranks *r; int rank; } RankThread;
 
-static int rank_main(Ranks *r, int rank)
+static inline int rank_main(Ranks *r, int rank)
 {
     Arena *a = arena_new("rank");
     Team *team = r->team > 0 ? team_new(r->team) : NULL;
@@ -42,14 +42,14 @@ static int rank_main(Ranks *r, int rank)
     return result;
 }
 
-static void *rank_thread(void *ctx)
+static inline void *rank_thread(void *ctx)
 {
     RankThread *t = ctx;
     t->r->result[t->rank] = rank_main(t->r, t->rank);
     return NULL;
 }
 
-static Status ranks_open(Ranks *r)
+static inline Status ranks_open(Ranks *r)
 {
     int64_t part[MOST_RANKS];
     for (int i = 0; i < r->n; i++)
@@ -58,7 +58,7 @@ static Status ranks_open(Ranks *r)
     return world_create(&r->files, r->n, part, r->ngroup);
 }
 
-static void ranks_close(Ranks *r)
+static inline void ranks_close(Ranks *r)
 {
     world_unmap(r->world);
     world_discard(&r->files);
@@ -66,7 +66,7 @@ static void ranks_close(Ranks *r)
 }
 
 /* Number of ranks whose function failed. */
-static int ranks_failed(const Ranks *r)
+static inline int ranks_failed(const Ranks *r)
 {
     int failed = 0;
     for (int i = 0; i < r->n; i++)
@@ -74,7 +74,7 @@ static int ranks_failed(const Ranks *r)
     return failed;
 }
 
-static int run_threads(Ranks *r)
+static inline int run_threads(Ranks *r)
 {
     if (ranks_open(r) != OK || world_map(r->arena, &r->files, 0, &r->world) != OK)
         return -1;
@@ -95,7 +95,7 @@ static int run_threads(Ranks *r)
  * it sees the processes at work, and gets the status of each as it ends. */
 typedef void (*WatchFn)(Ranks *, int rank, int status);
 
-static int process_main(Ranks *r, int rank)
+static inline int process_main(Ranks *r, int rank)
 {
     /* Forked processes would map the world at one address. */
     if (mmap(NULL, (size_t)(rank + 1) << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
@@ -103,7 +103,7 @@ static int process_main(Ranks *r, int rank)
     return world_map(r->arena, &r->files, rank, &r->world) == OK ? rank_main(r, rank) : 99;
 }
 
-static int run_processes(Ranks *r, WatchFn watch)
+static inline int run_processes(Ranks *r, WatchFn watch)
 {
     if (ranks_open(r) != OK || world_map(r->arena, &r->files, -1, &r->world) != OK)
         return -1;

@@ -98,7 +98,7 @@ static int chain(Ranks *r, Arena *a, Endpoint *e)
     endpoint_timeout(e, f->timeout);
     endpoint_progress(e, 40 + e->rank);
     if (f->second && e->rank < e->nrank - 1) {
-        e = endpoint_second(a, e);
+        e = e->comm->second(a, e);
         endpoint_beside(e, 60 + e->rank);
     }
     if (e->rank == e->nrank - 1) {
@@ -286,7 +286,7 @@ static void impossible_worlds_are_refused(void **state)
     const char *text = caught();
     assert_int_equal(none, ERR_REJECT);
     assert_int_equal(many, ERR_REJECT);
-    assert_says(text, "error: 257 ranks on one machine, expected 1 to 256");
+    assert_says(text, "error: 257 ranks, expected 1 to 256");
 }
 
 static void worlds_that_do_not_fit_are_refused(void **state)
