@@ -33,14 +33,19 @@ static char farewell[80];             /* made before it is needed: a signal hand
 static atomic_flag told = ATOMIC_FLAG_INIT;
 static pid_t launcher;
 
-/* Nobody would wait for this rank any more, nor pass on a signal.  Whoever comes second
- * leaves the message and the end to the first. */
+/* Nobody would wait for this rank any more, nor pass on a signal. */
+static void say_farewell(void)
+{
+    ssize_t written = write(STDERR_FILENO, farewell, strlen(farewell));
+    _exit(status_exit(written < 0 ? ERR_IO : ERR_COMM));
+}
+
+/* Whoever comes second leaves the message and the end to the first. */
 static void end_with_launcher(void)
 {
     while (atomic_flag_test_and_set(&told))
         pause();
-    ssize_t written = write(STDERR_FILENO, farewell, strlen(farewell));
-    _exit(status_exit(written < 0 ? ERR_IO : ERR_COMM));
+    say_farewell();
 }
 
 /* The signal that lets a stopped process go on: sent by the kernel when the launcher dies,
@@ -48,8 +53,8 @@ static void end_with_launcher(void)
 static void on_continue(int signal)
 {
     (void)signal;
-    if (getppid() != launcher)
-        end_with_launcher();
+    if (getppid() != launcher && !atomic_flag_test_and_set(&told))   /* else the thread that it interrupts may be saying it */
+        say_farewell();
 }
 
 static sigset_t only_continue(void)
