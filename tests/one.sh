@@ -107,7 +107,7 @@ run_emulator() {
     if [ ! -x "$TOP/build/emu/$name" ] && [ -f "$TOP/build/emu/absent" ]; then
         say skip "$kind/$name: $(cut -c 9- "$TOP/build/emu/absent")"
     else
-        limited "${limit:-600}" $fixed "$TOP/build/emu/$name"
+        limited "${limit:-600}" env CMOCKA_MESSAGE_OUTPUT=TAP $fixed "$TOP/build/emu/$name"
         report_lines "$kind/$name" $?
     fi
 }
