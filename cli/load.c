@@ -448,7 +448,7 @@ static Status check_time(Loaded *l, const Plan *plan, const Programs *programs, 
     int64_t ns = found->nbest > 0 ? found->best[0].ns : simulate(l->ir, l->cluster, plan, l->profile, programs->rank).ns;
     if (ns < SIMULATE_MOST)
         return OK;
-    Diag *e = diag_error(l->ds, d->at, "a step of model '%s' on cluster '%s' takes too long to be counted: one instruction more than 11 days, or all together years",
+    Diag *e = diag_error(l->ds, d->at, "a step of model '%s' on cluster '%s' takes too long to be counted: one instruction more than 11 days, or all together more than 7 years",
                          l->graph->name, l->cluster->name);
     diag_help(l->ds, e, "look at the rates of device '%s' (its peaks, 'bandwidth', 'efficiency' and 'launch') and of the links between devices", d->name);
     return ERR_REJECT;

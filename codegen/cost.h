@@ -69,7 +69,7 @@ const char *cost_class_text(CostClass);              /* as in the list above */
 const char *cost_class_key(CostClass);
 const char *bound_text(Bound);
 
-/* ns, 12 days: an instruction that takes longer counts as this, so that sums of a few stay within 63 bits. */
+/* ns, 11.6 days: an instruction that takes longer counts as this, so that sums of a few stay within 63 bits. */
 #define COST_MOST ((int64_t)1000000000000000)
 
 /* The parts of a time.  Compute and memory overlap, the rest does not. */

@@ -22,7 +22,7 @@ typedef struct StageTimes {
     const Cost *cost;                 /* per instruction of the program; those outside the schedule are not filled in */
 } StageTimes;
 
-/* ns, 32 years: a step is counted up to here. */
+/* ns, 32 years: beyond what a step is counted to, whose instructions take a quarter of it at most. */
 #define SIMULATE_MOST ((int64_t)1000000000000000000)
 
 typedef struct Simulation {

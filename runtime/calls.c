@@ -26,12 +26,9 @@ static void copy_watched(const Rank *r, const KCall *c, uint32_t micro)
 {
     for (uint32_t k = 0; k < c->in->nout; k++)
         for (uint32_t w = 0; w < r->nwatch; w++) {
-            const Watch *watch = &r->watch[w];
-            bool added_to = c->in->acc == ACC_YES && (c->in->acc_out >> k & 1);
-            if (!has_tensor(c->in->out[k]) || c->in->out[k].i != watch->tensor.i || added_to)
-                continue;
-            int64_t bytes = tensor_bytes(c->outt[k]);
-            memcpy(watch->to + (watch->cut ? micro * bytes : 0), c->out[k], (size_t)bytes);
+            char *to = watch_place(&r->watch[w], c, k, micro);
+            if (to)
+                memcpy(to, c->out[k], (size_t)tensor_bytes(c->outt[k]));
         }
 }
 

@@ -74,8 +74,8 @@ static char **environment_with(Arena *a, const char *entry)
     return list;
 }
 
-/* Each child has an offset of its own in the input.  SIGTERM and SIGINT stay blocked
- * until the rank can act on them. */
+/* Each child has an offset of its own in the input.  SIGTERM and SIGINT stay blocked,
+ * as the rank asks for them between its steps. */
 static void become_rank(const Launcher *l, int input, char *const *argv, char **env)
 {
     char path[40];

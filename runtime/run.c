@@ -12,15 +12,6 @@
 
 /* SIGTERM and SIGINT: finish the step, save, leave with status 0.  They stay blocked, and are asked for between steps: a
  * handler would run on the stack of a thread that computes, and oneDNN's products keep numbers below the end of theirs. */
-static sigset_t stops(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    return set;
-}
-
 bool run_asked_to_stop(void)
 {
     sigset_t pending;
@@ -30,7 +21,10 @@ bool run_asked_to_stop(void)
 
 void run_hold_signals(void)
 {
-    sigset_t set = stops();
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
     signal(SIGTERM, SIG_DFL);                        /* one that is ignored would never be pending */
     signal(SIGINT, SIG_DFL);
     pthread_sigmask(SIG_BLOCK, &set, NULL);

@@ -71,6 +71,16 @@ typedef struct Rank {
  * its memory. */
 typedef struct Watch { TensorId tensor; bool cut; char *to; } Watch;   /* cut: by micro-batches */
 
+/* Where result `k` of an instruction goes, executed for a micro-batch; NULL: it is not what is watched. */
+static inline char *watch_place(const Watch *w, const KCall *c, uint32_t k, uint32_t micro)
+{
+    const Instr *in = c->in;
+    bool added_to = in->acc == ACC_YES && (in->acc_out >> k & 1);
+    if (!has_tensor(in->out[k]) || in->out[k].i != w->tensor.i || added_to)
+        return NULL;
+    return w->to + (w->cut ? micro * tensor_bytes(c->outt[k]) : 0);
+}
+
 /* On the cpu: map memory, find kernels, start the team, warm the kernels' libraries at the
  * program's shapes.  An op without a kernel is ERR_REJECT, named. */
 Status rank_open(Rank *, Arena *, const Program *, Isa);
