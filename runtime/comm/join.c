@@ -49,6 +49,7 @@ static Status find_near(Arena *a, World *w, int rank, Endpoint *end)
     for (int i = 0; i < n; i++)
         all[i] = i;
     TRY(end->comm->all_gather(end->comm->group(end, a, 0, all, n), &mine, of, (int64_t)n * WHERE_WORDS, DT_i64));
+    pulse_met(w->pulse);
     w->header->near = 0;
     for (int i = 0; i < n; i++) {
         bool here = mine.kernel != 0 && of[i].kernel == mine.kernel;

@@ -43,7 +43,7 @@ typedef struct Peer {
     BeatKind   told;                  /* that this rank leaves, or how the run ended; BEAT_alive: neither */
     bool       left, dead;
     atomic_int pidfd;                 /* of its process, where that is on this machine; else -1 */
-    double     heard, dead_for;       /* seconds since; < 0: not yet heard of */
+    double     heard, dead_for;       /* seconds since; < 0: not yet heard of, which counts once all have met */
 } Peer;
 
 struct Pulse {
@@ -61,7 +61,7 @@ struct Pulse {
     double          since_passed, since_aborted, since_beat, since_stopped;           /* seconds */
     _Atomic double  timeout;
     atomic_int      lent;
-    atomic_bool     leaves, left, hushed;
+    atomic_bool     met, leaves, left, hushed;                                       /* met: all ranks were there once */
 };
 
 /* ---- sending ---- */
@@ -245,9 +245,9 @@ static void judge(Pulse *p, double gone)
 {
     for (int i = 0; i < p->nrank; i++) {
         Peer *peer = &p->peer[i];
-        if (i == p->rank || peer->left || peer->heard < 0)
+        if (i == p->rank || peer->left || (peer->heard < 0 && !atomic_load(&p->met)))
             continue;
-        peer->heard += gone;
+        peer->heard = (peer->heard > 0 ? peer->heard : 0) + gone;
         if (peer->dead)
             judge_dead(p, i, gone);
         else if (has_died(peer))
@@ -389,6 +389,11 @@ void pulse_close(Pulse *p)
 const Net *pulse_net(const Pulse *p)
 {
     return p->net;
+}
+
+void pulse_met(Pulse *p)
+{
+    atomic_store(&p->met, true);
 }
 
 void pulse_pace(Pulse *p, double timeout)

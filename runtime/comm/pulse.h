@@ -20,6 +20,8 @@ Status pulse_open(Arena *, const struct Net *, World *, int rank);
 void   pulse_close(Pulse *);
 /* A rank is this process of this machine. */
 void   pulse_watch(Pulse *, int rank, int pid);
+/* All ranks are there: from now on also one that was never heard of is silent. */
+void   pulse_met(Pulse *);
 void   pulse_pace(Pulse *, double timeout);
 const struct Net *pulse_net(const Pulse *);
 
