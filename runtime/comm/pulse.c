@@ -230,15 +230,19 @@ static void judge_dead(Pulse *p, int rank, double gone)
     accuse(p, rank, why);
 }
 
+static const char *say_silent(const Pulse *p, int rank, char why[sizeof p->why])
+{
+    snprintf(why, sizeof p->why, "has not been heard of for %.1f s: it was stopped, or its machine or the network was lost", p->peer[rank].heard);
+    return why;
+}
+
 static void judge_silent(Pulse *p, int rank)
 {
     double limit = atomic_load(&p->timeout);
     char why[sizeof p->why];
     forget_waits(p, rank);
-    if (p->peer[rank].heard < (limit > silence ? limit : silence))
-        return;
-    snprintf(why, sizeof why, "has not been heard of for %.1f s: it was stopped, or its machine or the network was lost", p->peer[rank].heard);
-    accuse(p, rank, why);
+    if (p->peer[rank].heard >= (limit > silence ? limit : silence))
+        accuse(p, rank, say_silent(p, rank, why));
 }
 
 static void judge(Pulse *p, double gone)
@@ -259,12 +263,21 @@ static void judge(Pulse *p, double gone)
 
 /* ---- the end of a run ---- */
 
+/* Whom this rank accuses.  Of one for whom it waited in vain, silence is the reason if it is silent. */
+static int accused_now(Pulse *p)
+{
+    pthread_mutex_lock(&p->lock);
+    int accused = p->accused;
+    if (accused >= 0 && is_silent(p, accused) && !p->peer[accused].dead && !p->passed_on)
+        (void)say_silent(p, accused, p->why);
+    pthread_mutex_unlock(&p->lock);
+    return accused;
+}
+
 /* Have the speaker blame whom this rank accuses, or do it. */
 static void pass_on(Pulse *p, double gone)
 {
-    pthread_mutex_lock(&p->lock);
-    int accused = p->accused, speaker = speaker_of(p);
-    pthread_mutex_unlock(&p->lock);
+    int accused = accused_now(p), speaker = speaker_of(p);
     if (accused < 0)
         return;
     p->since_passed += gone;
