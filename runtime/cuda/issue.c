@@ -62,8 +62,12 @@ static Status make_marks(Rank *r)
     Marks *m = &r->device->marks;
     for (int s = 0; s < STREAMS; s++)
         m->first[s] = m->last[s] = m->instr[s] = -1;
-    for (int i = 0; i < MARKS; i++)
+    for (int i = 0; i < MARKS; i++) {
         CUDA_TRY(r, cudaEventCreateWithFlags(&m->mark[i].event, cudaEventDisableTiming));
+        CUDA_TRY(r, cudaEventCreate(&m->mark[i].begins));
+        CUDA_TRY(r, cudaEventCreate(&m->mark[i].ends));
+    }
+    CUDA_TRY(r, cudaEventCreate(&r->device->times.zero));
     return OK;
 }
 
@@ -93,11 +97,13 @@ void issue_close(DeviceRank *d, const Program *p)
 {
     for (uint32_t i = 0; d->recorded && i < p->ninstr; i++)
         for (uint32_t s = 0; d->recorded[i].event && s < d->slots; s++)
-            if (d->recorded[i].event[s])
-                cudaEventDestroy(d->recorded[i].event[s]);
-    for (int i = 0; i < MARKS; i++)
-        if (d->marks.mark[i].event)
-            cudaEventDestroy(d->marks.mark[i].event);
+            event_destroy(d->recorded[i].event[s]);
+    for (int i = 0; i < MARKS; i++) {
+        event_destroy(d->marks.mark[i].event);
+        event_destroy(d->marks.mark[i].begins);
+        event_destroy(d->marks.mark[i].ends);
+    }
+    event_destroy(d->times.zero);
 }
 
 /* ---- one instruction ---- */
@@ -162,16 +168,18 @@ static Status issue_instr(Rank *r, uint32_t i, const Call *call)
     DeviceRank *d = r->device;
     const Instr *in = &r->program->instr[i];
     KCall c = bind(r, i, call);
+    Mark *mark;
     d->instr = i;
     TRY(wait_for_others(r, i, call));
+    TRY(mark_begin(r, i, call, &mark));
     if (communicates(in))
         TRY(comms_issue(r, &c));
     else
         CUDA_TRY(r, d->kernel[i](&(CudaCall){.call = c, .now = &d->step[call->micro], .stream = d->stream[in->stream], .lt = d->lt, .lt_work = d->lt_work}));
+    TRY(mark_end(r, mark));
     if (r->nwatch)
         TRY(copy_watched(r, &c, call));
     TRY(record(r, i, call));
-    TRY(mark_instr(r, i, call));
     d->instr = -1;
     return OK;
 }
@@ -198,6 +206,7 @@ static Status begin_list(Rank *r)
     r->slowest = d->slowest;
     d->limit = r->timeout > 0 ? r->timeout : limit > 10 ? limit : 10;
     TRY(await_event(r, d->fed));                     /* what the host writes anew was read */
+    TRY(times_begin(r));
     TRY(windows_flush(r));
     TRY(give_steps(r));
     CUDA_TRY(r, cudaEventRecord(d->fed, d->side));
