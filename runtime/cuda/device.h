@@ -22,7 +22,7 @@ typedef struct Mark {
     int64_t     number, instr, step;  /* step: that it is of, or that it evaluates after */
     Call        call;
     Stream      stream;
-    bool        timed, tallied, evaluates;
+    bool        timed, tallied, evaluates, along;    /* along: in the launch of another message, whose time it shares */
     int64_t     next;                 /* number of the next mark of the stream */
 } Mark;
 
@@ -83,8 +83,16 @@ typedef struct Recorded {
 
 /* ---- communicators ---- */
 
-/* One for each group and stream: what is on one communicator runs in the order in which it is issued. */
-typedef struct Channel { uint32_t group; Stream stream; ncclComm_t comm; bool stands; } Channel;
+/* One for each group and stream, and one for the messages between two ranks: what is on one communicator runs in the
+ * order in which it is issued. */
+typedef struct Channel { RankGroup ranks; uint32_t use; ncclComm_t comm; bool stands; } Channel;
+
+/* An instruction of communication that waits for its neighbours; only messages do. */
+typedef struct Message { KCall call; Call of; Mark *mark; } Message;
+
+/* Messages between two ranks with nothing between them: they go in one launch. */
+enum { MOST_HELD = 16 };
+typedef struct Held { Message message[MOST_HELD]; uint32_t n; } Held;
 
 typedef struct DeviceRank {
     int          ordinal;             /* of the GPU among those of this machine */
@@ -107,6 +115,8 @@ typedef struct DeviceRank {
     ncclComm_t   world;
     bool         world_stands;
     Channel     *channel; uint32_t nchannel;
+    uint32_t    *via;                 /* per instruction of communication: its channel */
+    Held         held;
     double       looked, idle;        /* of the wait that goes on: when the host looked last; seconds in which no stream got on, */
     double       slowest, limit;      /* the longest of these so far, and how long ends the run */
 } DeviceRank;
@@ -174,8 +184,9 @@ Status issue_calls(Rank *, const CallList *);
 /* The communicators of the program, made by all ranks at once and in the same order. */
 Status comms_open(Rank *);
 void   comms_close(Rank *);
-/* Put an instruction of communication on its stream. */
-Status comms_issue(Rank *, const KCall *);
+/* Put instructions of communication, all of one channel, on their streams, in one launch. */
+Status comms_issue(Rank *, const Message *, uint32_t n);
+static inline bool is_message(const Instr *in) { return in->op == OP_send || in->op == OP_recv; }
 /* OK unless some communicator has an error. */
 Status comms_check(const Rank *);
 

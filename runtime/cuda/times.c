@@ -75,7 +75,7 @@ Status times_take(const Rank *r, const Mark *mark)
     if (r->trace)
         trace_add(r->trace, &(TraceEvent){.begin = clock_of(t, x.begin), .end = clock_of(t, x.end), .step = mark->step, .evaluates = mark->evaluates,
                                           .instr = x.instr, .micro = mark->call.micro, .slot = mark->call.slot});
-    if (mark->tallied)
+    if (mark->tallied && !mark->along)
         t->stretch[mark->stream][t->n[mark->stream]++] = x;
     return OK;
 }

@@ -36,6 +36,9 @@ server|mesh dp = 4; sync = "server"
 END
 }
 
+# launches PLAN: of messages, of all ranks of a run.
+launches() { CUDAEMU_TRACE=1 "$PRUN" "$1" --device cudaemu --data t.txt --steps $steps --ranks threads 2>&1 | grep -c "a transfer of NCCL"; }
+
 many_ranks() {
     local name rules seed=0
     train cpu gpt2.plan one || return 1
@@ -45,6 +48,9 @@ many_ranks() {
         check "$name: threads, with the streams in another order" 'CUDAEMU_SEED=$seed train cudaemu $name.plan $name.t --ranks threads && agree $name.t one 1e-5'
         check "$name: processes come to the same bits" 'train cudaemu $name.plan $name.p && cmp <(figures $name.t) <(figures $name.p)'
     done < <(ways)
+    check "1f1b: a step of four micro-batches has eight messages of a rank in five launches" '[ $(($(steps=2 launches 1f1b.plan) - $(steps=1 launches 1f1b.plan))) = $((4 * 5)) ]'
+    plan two.plan gpt2 "layers=2" "mesh pp = 2; stage before h[1].attn.q; devices = [0, 1]; microbatches = 1"
+    check "two values of a boundary and their gradients have two launches, or one" '[ $(($(steps=2 launches two.plan) - $(steps=1 launches two.plan))) = $((2 + 1)) ]'
 }
 
 checkpoints() {
