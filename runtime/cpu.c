@@ -61,6 +61,12 @@ static Status cpu_join(Rank *r)
     return r->end && r->program->comm_threads > 0 ? courier_open(r) : OK;
 }
 
+static Status cpu_ready(Rank *r)
+{
+    (void)r;
+    return OK;
+}
+
 static void cpu_close(Rank *r)
 {
     courier_close(r);
@@ -115,9 +121,10 @@ const Executor executor_cpu = {
     .absent = cpu_absent,
     .about = cpu_about,
     .peers_read = true,
-    .clocks = true,
+    .measures_every = 1,
     .open = cpu_open,
     .join = cpu_join,
+    .ready = cpu_ready,
     .close = cpu_close,
     .calls = calls_run,
     .settle = cpu_settle,

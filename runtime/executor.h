@@ -11,7 +11,7 @@ typedef struct Executor {
     const char *name;                 /* as --device has it */
     bool        peers_read;           /* ranks of one machine read each other's memory where it lies: the shared part of the map is the world's */
     bool        ahead;                /* calls return before they are executed: settle() waits for that */
-    bool        clocks;               /* it knows how long each instruction takes: for --trace, and for where the time of a step went */
+    uint32_t    measures_every;       /* steps from one to the next whose instructions are timed, after a run's first few */
 
     /* Why no device of its kind is there; NULL: there is one. */
     const char *(*absent)(void);
@@ -22,6 +22,8 @@ typedef struct Executor {
     Status (*open)(Rank *);
     /* After they met: all that is left to do before the first call. */
     Status (*join)(Rank *);
+    /* The last before step 0: what is asked of the run (trace, tally, watched values) is known. */
+    Status (*ready)(Rank *);
     /* What open() and join() made, however far they came. */
     void   (*close)(Rank *);
 

@@ -19,7 +19,7 @@ GroupName group_name(const RankGroup *g, uint32_t use)
     return (GroupName){(int64_t)(hash | 1), g->rank[0]};
 }
 
-static bool same(GroupName a, GroupName b)
+bool group_same(GroupName a, GroupName b)
 {
     return a.kind == b.kind && a.first == b.first;
 }
@@ -42,7 +42,7 @@ static uint32_t place_in(const GroupName *list, uint32_t n, GroupName name)
 static void add(GroupName *list, uint32_t *n, GroupName name)
 {
     uint32_t i = place_in(list, *n, name);
-    if (i < *n && same(list[i], name))
+    if (i < *n && group_same(list[i], name))
         return;
     memmove(&list[i + 1], &list[i], sizeof *list * (*n - i));
     list[i] = name;
@@ -76,7 +76,7 @@ void group_names(const Program *p, GroupNames *out)
 static bool has(const GroupNames *rank, GroupName name)
 {
     for (int i = 0; i < MOST_GROUPS && rank->of[i].kind; i++)
-        if (same(rank->of[i], name))
+        if (group_same(rank->of[i], name))
             return true;
     return false;
 }
@@ -124,7 +124,7 @@ GroupIds group_ids(Arena *a, const GroupNames *rank, uint32_t nranks)
 uint32_t group_place(const GroupIds *g, GroupName name)
 {
     uint32_t i = place_in(g->name, g->n, name);
-    assert(i < g->n && same(g->name[i], name) && "all ranks have said in which groups they meet");
+    assert(i < g->n && group_same(g->name[i], name) && "all ranks have said in which groups they meet");
     return i;
 }
 

@@ -13,6 +13,7 @@ typedef struct GroupName { int64_t kind, first; } GroupName;
 /* Those in which a rank's instructions meet, each once, by kind and first rank. */
 typedef struct GroupNames { GroupName of[MOST_GROUPS]; } GroupNames;
 
+bool group_same(GroupName, GroupName);
 /* Its name; `use` tells apart what one group is for, 0 where that is one thing. */
 GroupName group_name(const RankGroup *, uint32_t use);
 /* To a list that is *n long, unless it is there. */

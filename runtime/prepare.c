@@ -49,10 +49,6 @@ static Status check_options(const Program *p, const RunOptions *o)
         fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
         return ERR_REJECT;
     }
-    if (o->trace && !executor_or_cpu(o->executor)->clocks) {
-        fprintf(stderr, "error: --trace: device '%s' does not tell how long instructions take; '--device cpu' does\n", o->executor->name);
-        return ERR_USAGE;
-    }
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (run_trains(p))
         return run_updates(p) ? OK : check_without_optimizer(o);

@@ -151,10 +151,17 @@ static Status report_step(Run *r, double loss, double norm, double seconds)
     return log_step(&r->log, &report);
 }
 
+/* The first few, which a short run has as well, then one of so many: a device's clocks take time of their own. */
+static bool is_measured(const Run *r)
+{
+    enum { FEW = 5 };
+    return r->tally && (r->trained < FEW || r->trained % r->rank.executor->measures_every == 0);
+}
+
 /* A step that began at `start`; evaluation between steps is not tallied. */
 static Status take_step(Run *r, double start)
 {
-    if (!r->tally)
+    if (!is_measured(r))
         return rank_train(&r->rank);
     tally_begin(r->tally);
     r->rank.tally = r->tally;
@@ -329,11 +336,12 @@ static Status open_rank(Run *r)
     TRY(s);
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
-    r->tally = r->peers->parts && r->rank.executor->clocks ? tally_new(r->arena, r->peers->parts) : NULL;
+    r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
     note_plain_forms(r);
     TRY(check_save_folder(r));
     TRY(prepare_dumps(r));
+    TRY(r->rank.executor->ready(&r->rank));
     rank_init(&r->rank, r->seed);
     r->rank.step.step = 0;
     TRY(load_resume(r));

@@ -31,19 +31,30 @@ static Status taken(const Rank *r, ncclComm_t comm, const char *call, ncclResult
 
 /* ---- which there are ---- */
 
-static bool has_channel(const DeviceRank *d, uint32_t group, Stream s)
+static GroupName channel_name(const Channel *c)
 {
-    for (uint32_t i = 0; i < d->nchannel; i++)
-        if (d->channel[i].group == group && d->channel[i].stream == s)
-            return true;
-    return false;
+    return group_name(&c->ranks, c->use);
 }
 
-/* Messages of one direction between two ranks have one, at the sender and at the receiver. */
-static GroupName channel_name(const Program *p, const Channel *c)
+/* Messages between two ranks have one for both directions: what each of them sends in return for what it gets can be one
+ * launch, and no order of theirs can differ from that of another communicator. */
+static Channel channel_for(Rank *r, const Instr *in)
 {
-    Stream use = c->stream == STREAM_recv ? STREAM_send : c->stream;
-    return group_name(&p->group[c->group], 1 + (uint32_t)use);
+    const RankGroup *g = &r->program->group[in->group];
+    if (!is_message(in))
+        return (Channel){.ranks = *g, .use = 1 + (uint32_t)in->stream};
+    RankGroup pair = {NEWN(r->arena, uint32_t, 2), 2};
+    pair.rank[0] = g->rank[0] < g->rank[1] ? g->rank[0] : g->rank[1];
+    pair.rank[1] = g->rank[0] + g->rank[1] - pair.rank[0];
+    return (Channel){.ranks = pair, .use = 1 + STREAM_send};
+}
+
+static uint32_t find_channel(const DeviceRank *d, GroupName name)
+{
+    uint32_t i = 0;
+    while (i < d->nchannel && !group_same(channel_name(&d->channel[i]), name))
+        i++;
+    return i;
 }
 
 /* NCCL knows equal parts only, as all are that placements and buckets make. */
@@ -63,15 +74,18 @@ static Status find_channels(Rank *r, GroupNames *names)
     DeviceRank *d = r->device;
     uint32_t n = 0;
     *names = (GroupNames){0};
+    d->via = NEWN(r->arena, uint32_t, p->ninstr);
     for (uint32_t i = 0; i < p->ninstr; i++) {
         const Instr *in = &p->instr[i];
         if (!communicates(in))
             continue;
         TRY(check_parts(p, in));
-        if (has_channel(d, in->group, in->stream))
+        Channel c = channel_for(r, in);
+        d->via[i] = find_channel(d, channel_name(&c));
+        if (d->via[i] < d->nchannel)
             continue;
-        PUSH(r->arena, d->channel, d->nchannel, ((Channel){.group = in->group, .stream = in->stream}));
-        group_add(names, &n, channel_name(p, &d->channel[d->nchannel - 1]));
+        PUSH(r->arena, d->channel, d->nchannel, c);
+        group_add(names, &n, channel_name(&c));
     }
     return OK;
 }
@@ -97,10 +111,10 @@ static Status make_world(Rank *r)
     return taken(r, d->world, "ncclCommInitRankConfig", e);
 }
 
-static int place_in_group(const RankGroup *g, uint32_t rank)
+static int place_in_channel(const Channel *c, uint32_t rank)
 {
     uint32_t i = 0;
-    while (i < g->n && g->rank[i] != rank)
+    while (i < c->ranks.n && c->ranks.rank[i] != rank)
         i++;
     return (int)i;
 }
@@ -110,7 +124,7 @@ static Channel *channel_of(const Rank *r, const GroupIds *ids, uint32_t id)
 {
     DeviceRank *d = r->device;
     for (uint32_t i = 0; i < d->nchannel; i++)
-        if (ids->id[group_place(ids, channel_name(r->program, &d->channel[i]))] == id)
+        if (ids->id[group_place(ids, channel_name(&d->channel[i]))] == id)
             return &d->channel[i];
     return NULL;
 }
@@ -122,8 +136,8 @@ static Status split(Rank *r, const GroupIds *ids, uint32_t id)
     ncclComm_t none = NULL, *comm = c ? &c->comm : &none;
     ncclConfig_t config = unblocked;
     config.blocking = 0;
-    int color = c ? (int)group_place(ids, channel_name(r->program, c)) : NCCL_SPLIT_NOCOLOR;
-    int key = c ? place_in_group(&r->program->group[c->group], r->program->rank) : 0;
+    int color = c ? (int)group_place(ids, channel_name(c)) : NCCL_SPLIT_NOCOLOR;
+    int key = c ? place_in_channel(c, r->program->rank) : 0;
     ncclResult_t e = ncclCommSplit(d->world, color, key, comm, &config);
     if (c)
         c->stands = c->comm != NULL;
@@ -194,16 +208,10 @@ static ncclDataType_t sum_type(DType t)
     }
 }
 
-static ncclComm_t comm_of(const DeviceRank *d, const Instr *in)
+static ncclResult_t enqueue(const Rank *r, const KCall *c, const Channel *channel)
 {
-    uint32_t i = 0;
-    while (d->channel[i].group != in->group || d->channel[i].stream != in->stream)
-        i++;
-    return d->channel[i].comm;
-}
-
-static ncclResult_t enqueue(const Rank *r, const KCall *c, ncclComm_t comm)
-{
+    ncclComm_t comm = channel->comm;
+    int peer = 1 - place_in_channel(channel, r->program->rank);      /* of a message */
     const Instr *in = c->in;
     const Tensor *from = c->argt[0], *to = c->outt[0];
     size_t parts = r->program->group[in->group].n, sent = from ? (size_t)tensor_bytes(from) : 0, got = to ? (size_t)tensor_bytes(to) : 0;
@@ -217,13 +225,26 @@ static ncclResult_t enqueue(const Rank *r, const KCall *c, ncclComm_t comm)
     case OP_all_gather:     return ncclAllGather(c->arg[0], c->out[0], sent, ncclUint8, comm, s);
     case OP_broadcast:      return ncclBroadcast(c->arg[0], c->out[0], sent, ncclUint8, 0, comm, s);
     case OP_all_to_all:     return ncclAlltoAll(c->arg[0], c->out[0], sent / parts, ncclUint8, comm, s);
-    case OP_send:           return ncclSend(c->arg[0], sent, ncclUint8, 1, comm, s);
-    default:                return ncclRecv(c->out[0], got, ncclUint8, 0, comm, s);
+    case OP_send:           return ncclSend(c->arg[0], sent, ncclUint8, peer, comm, s);
+    default:                return ncclRecv(c->out[0], got, ncclUint8, peer, comm, s);
     }
 }
 
-Status comms_issue(Rank *r, const KCall *c)
+/* A group that was begun is ended, whatever came of its calls. */
+static ncclResult_t enqueue_all(const Rank *r, const Message *m, uint32_t n, const Channel *channel)
 {
-    ncclComm_t comm = comm_of(r->device, c->in);
-    return taken(r, comm, op_info[c->in->op].name, enqueue(r, c, comm));
+    ncclResult_t e = ncclGroupStart();
+    if (e != ncclSuccess)
+        return e;
+    for (uint32_t i = 0; i < n && (e == ncclSuccess || e == ncclInProgress); i++)
+        e = enqueue(r, &m[i].call, channel);
+    ncclResult_t ended = ncclGroupEnd();
+    return e == ncclSuccess || e == ncclInProgress ? ended : e;
+}
+
+Status comms_issue(Rank *r, const Message *m, uint32_t n)
+{
+    const Instr *first = m->call.in;
+    const Channel *channel = &r->device->channel[r->device->via[first - r->program->instr]];
+    return taken(r, channel->comm, op_info[first->op].name, n == 1 ? enqueue(r, &m->call, channel) : enqueue_all(r, m, n, channel));
 }

@@ -16,12 +16,13 @@
 
 enum { MARKS = 4096, MARK_EVERY = 8 };               /* marks at a time; instructions of the compute stream from one to the next */
 
-/* An event after an instruction, on its stream. */
+/* An event after an instruction, on its stream; where it is timed, one before and one after it that know when they were reached. */
 typedef struct Mark {
-    cudaEvent_t event;
-    int64_t     instr;
+    cudaEvent_t event, begins, ends;
+    int64_t     number, instr, step;  /* step: that it is of, or that it evaluates after */
     Call        call;
     Stream      stream;
+    bool        timed, tallied, evaluates, along;    /* along: in the launch of another message, whose time it shares */
     int64_t     next;                 /* number of the next mark of the stream */
 } Mark;
 
@@ -34,6 +35,23 @@ typedef struct Marks {
     Call    call[STREAMS];
     int     skipped;                  /* instructions of the compute stream since its last mark */
 } Marks;
+
+/* ---- times ---- */
+
+/* When an instruction ran, in seconds since the zero of its list. */
+typedef struct Stretch { double begin, end; uint32_t instr; } Stretch;
+
+/* Stretches of time that do not meet, in order. */
+typedef struct Busy { Stretch *stretch; uint32_t n; } Busy;
+
+typedef struct Timing {
+    bool        on;                   /* the list that is issued is timed */
+    cudaEvent_t zero;
+    double      began;                /* by the host's clock, when that was reached */
+    Stretch    *stretch[STREAMS]; uint32_t n[STREAMS];  /* of the step that is measured, as they ended */
+    Busy        busy[2];              /* while it is told: in which computing, or what was told before, went on; and scratch */
+    double     *least;                /* per instruction of communication: its quickest so far, in seconds; 0: none */
+} Timing;
 
 /* ---- windows: what passes between host and device ---- */
 
@@ -65,8 +83,16 @@ typedef struct Recorded {
 
 /* ---- communicators ---- */
 
-/* One for each group and stream: what is on one communicator runs in the order in which it is issued. */
-typedef struct Channel { uint32_t group; Stream stream; ncclComm_t comm; bool stands; } Channel;
+/* One for each group and stream, and one for the messages between two ranks: what is on one communicator runs in the
+ * order in which it is issued. */
+typedef struct Channel { RankGroup ranks; uint32_t use; ncclComm_t comm; bool stands; } Channel;
+
+/* An instruction of communication that waits for its neighbours; only messages do. */
+typedef struct Message { KCall call; Call of; Mark *mark; } Message;
+
+/* Messages between two ranks with nothing between them: they go in one launch. */
+enum { MOST_HELD = 16 };
+typedef struct Held { Message message[MOST_HELD]; uint32_t n; } Held;
 
 typedef struct DeviceRank {
     int          ordinal;             /* of the GPU among those of this machine */
@@ -83,14 +109,24 @@ typedef struct DeviceRank {
     uint32_t    *wait0;               /* per instruction, and one more: its first wait */
     uint32_t     slots;
     Marks        marks;
+    Timing       times;
     Window       out, in;             /* to the device; from it */
     Scalars      scalars;
     ncclComm_t   world;
     bool         world_stands;
     Channel     *channel; uint32_t nchannel;
+    uint32_t    *via;                 /* per instruction of communication: its channel */
+    Held         held;
     double       looked, idle;        /* of the wait that goes on: when the host looked last; seconds in which no stream got on, */
     double       slowest, limit;      /* the longest of these so far, and how long ends the run */
 } DeviceRank;
+
+/* One that was made. */
+static inline void event_destroy(cudaEvent_t e)
+{
+    if (e)
+        (void)cudaEventDestroy(e);
+}
 
 /* ---- fail.c ---- */
 
@@ -102,14 +138,26 @@ Status cuda_failed(const Rank *, const char *call, cudaError_t);
 
 /* ---- wait.c ---- */
 
-/* An instruction was issued on its stream.  Waits, if marks run out, until streams have come further. */
-Status mark_instr(Rank *, int64_t instr, const Call *);
+/* Before and after an instruction is issued on its stream; *out NULL: it has no mark.  Waits, if marks run out, until
+ * streams have come further. */
+Status mark_begin(const Rank *, uint32_t instr, const Call *, Mark **out);
+Status mark_end(const Rank *, Mark *);
 /* Until an event is reached.  Fails when the run was aborted, a communicator has an error, or no stream got on for too long. */
 Status await_event(const Rank *, cudaEvent_t);
 Status await_side(const Rank *);
 /* For what else is waited for: a wait begins, and whether it may go on, asked before every look. */
 void   await_begin(const Rank *);
 Status await_more(const Rank *);
+
+/* ---- times.c ---- */
+
+void   times_open(Rank *);
+/* A list begins. */
+Status times_begin(Rank *);
+/* A mark with times was reached. */
+Status times_take(const Rank *, const Mark *);
+/* To the tally of the step that is measured, once all of its marks were reached. */
+void   times_tell(const Rank *);
 
 /* ---- window.c ---- */
 
@@ -136,8 +184,9 @@ Status issue_calls(Rank *, const CallList *);
 /* The communicators of the program, made by all ranks at once and in the same order. */
 Status comms_open(Rank *);
 void   comms_close(Rank *);
-/* Put an instruction of communication on its stream. */
-Status comms_issue(Rank *, const KCall *);
+/* Put instructions of communication, all of one channel, on their streams, in one launch. */
+Status comms_issue(Rank *, const Message *, uint32_t n);
+static inline bool is_message(const Instr *in) { return in->op == OP_send || in->op == OP_recv; }
 /* OK unless some communicator has an error. */
 Status comms_check(const Rank *);
 

@@ -104,10 +104,10 @@ static Status gpu_join(Rank *r)
     return r->world ? comms_open(r) : OK;
 }
 
-static void destroy_event(cudaEvent_t e)
+static Status gpu_ready(Rank *r)
 {
-    if (e)
-        (void)cudaEventDestroy(e);
+    times_open(r);
+    return OK;
 }
 
 static void close_streams(DeviceRank *d)
@@ -115,12 +115,12 @@ static void close_streams(DeviceRank *d)
     for (int s = 0; s < STREAMS; s++) {
         if (d->stream[s])
             (void)cudaStreamDestroy(d->stream[s]);
-        destroy_event(d->end[s]);
+        event_destroy(d->end[s]);
     }
     if (d->side)
         (void)cudaStreamDestroy(d->side);
-    destroy_event(d->fed);
-    destroy_event(d->done);
+    event_destroy(d->fed);
+    event_destroy(d->done);
 }
 
 /* Whether streams are through: of a run that failed they may never be, and are waited for no longer than this. */
@@ -161,7 +161,9 @@ static Status gpu_settle(const Rank *r)
 {
     TRY(windows_flush(r));
     TRY(await_side(r));                              /* it ends behind the latest list */
-    return await_event(r, r->device->done);
+    TRY(await_event(r, r->device->done));
+    times_tell(r);
+    return OK;
 }
 
 /* ---- words ---- */
@@ -187,10 +189,12 @@ static const char *gpu_about(Arena *a)
 static const Executor executor_gpu = {
     .name = EXECUTOR,
     .ahead = true,
+    .measures_every = 8,
     .absent = why_absent,
     .about = gpu_about,
     .open = gpu_open,
     .join = gpu_join,
+    .ready = gpu_ready,
     .close = gpu_close,
     .calls = issue_calls,
     .settle = gpu_settle,

@@ -62,8 +62,12 @@ static Status make_marks(Rank *r)
     Marks *m = &r->device->marks;
     for (int s = 0; s < STREAMS; s++)
         m->first[s] = m->last[s] = m->instr[s] = -1;
-    for (int i = 0; i < MARKS; i++)
+    for (int i = 0; i < MARKS; i++) {
         CUDA_TRY(r, cudaEventCreateWithFlags(&m->mark[i].event, cudaEventDisableTiming));
+        CUDA_TRY(r, cudaEventCreate(&m->mark[i].begins));
+        CUDA_TRY(r, cudaEventCreate(&m->mark[i].ends));
+    }
+    CUDA_TRY(r, cudaEventCreate(&r->device->times.zero));
     return OK;
 }
 
@@ -93,11 +97,13 @@ void issue_close(DeviceRank *d, const Program *p)
 {
     for (uint32_t i = 0; d->recorded && i < p->ninstr; i++)
         for (uint32_t s = 0; d->recorded[i].event && s < d->slots; s++)
-            if (d->recorded[i].event[s])
-                cudaEventDestroy(d->recorded[i].event[s]);
-    for (int i = 0; i < MARKS; i++)
-        if (d->marks.mark[i].event)
-            cudaEventDestroy(d->marks.mark[i].event);
+            event_destroy(d->recorded[i].event[s]);
+    for (int i = 0; i < MARKS; i++) {
+        event_destroy(d->marks.mark[i].event);
+        event_destroy(d->marks.mark[i].begins);
+        event_destroy(d->marks.mark[i].ends);
+    }
+    event_destroy(d->times.zero);
 }
 
 /* ---- one instruction ---- */
@@ -157,22 +163,93 @@ static Status copy_watched(const Rank *r, const KCall *c, const Call *call)
     return OK;
 }
 
+/* What follows an instruction on its stream. */
+static Status finish(const Rank *r, const KCall *c, const Call *call, Mark *mark)
+{
+    TRY(mark_end(r, mark));
+    if (r->nwatch)
+        TRY(copy_watched(r, c, call));
+    return record(r, (uint32_t)(c->in - r->program->instr), call);
+}
+
+/* ---- communication ---- */
+
+/* Issue what is held. */
+static Status release(Rank *r)
+{
+    DeviceRank *d = r->device;
+    Held *h = &d->held;
+    if (h->n == 0)
+        return OK;
+    d->instr = h->message->call.in - r->program->instr;
+    TRY(comms_issue(r, h->message, h->n));
+    for (uint32_t k = 0; k < h->n; k++) {
+        h->message[k].mark->along = k > 0;
+        TRY(finish(r, &h->message[k].call, &h->message[k].of, h->message[k].mark));
+    }
+    h->n = 0;
+    d->instr = -1;
+    return OK;
+}
+
+static bool waits_for(const Rank *r, uint32_t i, const Instr *on)
+{
+    for (uint32_t k = r->device->wait0[i]; k < r->device->wait0[i + 1]; k++)
+        if (&r->program->instr[r->program->wait[k].on] == on)
+            return true;
+    return false;
+}
+
+/* Whether an instruction goes in one launch with what is held. */
+static bool joins(const Rank *r, uint32_t i)
+{
+    const DeviceRank *d = r->device;
+    const Held *h = &d->held;
+    bool can = is_message(&r->program->instr[i]) && h->n < MOST_HELD && d->via[i] == d->via[h->message->call.in - r->program->instr];
+    for (uint32_t k = 0; can && k < h->n; k++)
+        can = !waits_for(r, i, h->message[k].call.in);
+    return can;
+}
+
+/* Messages wait for their neighbours, of this call and of the next: as 1F1B has it, a stage sends what it made and gets what it
+ * goes on with in one launch, as the other stage does, and neither can stand in the other's way. */
+static Status hold(Rank *r, const KCall *c, const Call *call, Mark *mark)
+{
+    Held *h = &r->device->held;
+    h->message[h->n++] = (Message){*c, *call, mark};
+    return is_message(c->in) ? OK : release(r);
+}
+
+/* ---- calls ---- */
+
 static Status issue_instr(Rank *r, uint32_t i, const Call *call)
 {
     DeviceRank *d = r->device;
     const Instr *in = &r->program->instr[i];
+    Mark *mark;
+    if (d->held.n > 0 && !joins(r, i))
+        TRY(release(r));
     KCall c = bind(r, i, call);
     d->instr = i;
     TRY(wait_for_others(r, i, call));
+    TRY(mark_begin(r, i, call, &mark));
     if (communicates(in))
-        TRY(comms_issue(r, &c));
-    else
-        CUDA_TRY(r, d->kernel[i](&(CudaCall){.call = c, .now = &d->step[call->micro], .stream = d->stream[in->stream], .lt = d->lt, .lt_work = d->lt_work}));
-    if (r->nwatch)
-        TRY(copy_watched(r, &c, call));
-    TRY(record(r, i, call));
-    TRY(mark_instr(r, i, call));
+        return hold(r, &c, call, mark);
+    CUDA_TRY(r, d->kernel[i](&(CudaCall){.call = c, .now = &d->step[call->micro], .stream = d->stream[in->stream], .lt = d->lt, .lt_work = d->lt_work}));
+    TRY(finish(r, &c, call, mark));
     d->instr = -1;
+    return OK;
+}
+
+static Status issue_call(Rank *r, const CallList *calls, const Call *call)
+{
+    const Proc *proc = &r->program->proc[call->proc];
+    r->step.micro = call->micro;
+    if (calls->opens)
+        r->step.first = call->micro == 0;
+    for (uint32_t i = proc->first; i < proc->end; i++)
+        if (instr_runs(&r->program->instr[i], r->program, call))
+            TRY(issue_instr(r, i, call));
     return OK;
 }
 
@@ -198,6 +275,7 @@ static Status begin_list(Rank *r)
     r->slowest = d->slowest;
     d->limit = r->timeout > 0 ? r->timeout : limit > 10 ? limit : 10;
     TRY(await_event(r, d->fed));                     /* what the host writes anew was read */
+    TRY(times_begin(r));
     TRY(windows_flush(r));
     TRY(give_steps(r));
     CUDA_TRY(r, cudaEventRecord(d->fed, d->side));
@@ -221,18 +299,6 @@ static Status end_list(const Rank *r)
     return OK;
 }
 
-static Status issue_call(Rank *r, const CallList *calls, const Call *call)
-{
-    const Proc *proc = &r->program->proc[call->proc];
-    r->step.micro = call->micro;
-    if (calls->opens)
-        r->step.first = call->micro == 0;
-    for (uint32_t i = proc->first; i < proc->end; i++)
-        if (instr_runs(&r->program->instr[i], r->program, call))
-            TRY(issue_instr(r, i, call));
-    return OK;
-}
-
 Status issue_calls(Rank *r, const CallList *calls)
 {
     if (r->device->failed != OK || calls->n == 0)
@@ -240,5 +306,6 @@ Status issue_calls(Rank *r, const CallList *calls)
     TRY(begin_list(r));
     for (uint32_t k = 0; k < calls->n; k++)
         TRY(issue_call(r, calls, &calls->call[k]));
+    TRY(release(r));
     return end_list(r);
 }

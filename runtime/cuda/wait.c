@@ -25,6 +25,12 @@ static void note_time(DeviceRank *d)
     d->looked = now;
 }
 
+/* The event that tells when a mark is reached. */
+static cudaEvent_t event_of(const Mark *mark)
+{
+    return mark->timed ? mark->ends : mark->event;
+}
+
 /* Streams go from mark to mark; each that is reached is a sign of life. */
 static Status follow(const Rank *r, Stream s)
 {
@@ -32,7 +38,7 @@ static Status follow(const Rank *r, Stream s)
     Marks *m = &d->marks;
     while (m->first[s] >= 0) {
         const Mark *mark = &m->mark[m->first[s] % MARKS];
-        cudaError_t e = cudaEventQuery(mark->event);
+        cudaError_t e = cudaEventQuery(event_of(mark));
         if (e == cudaErrorNotReady)
             return OK;
         CUDA_TRY(r, e);
@@ -41,6 +47,8 @@ static Status follow(const Rank *r, Stream s)
         m->first[s] = mark->next;
         note_progress(d);
         exchange_begin(r, mark->instr);
+        if (mark->timed)
+            TRY(times_take(r, mark));
     }
     return OK;
 }
@@ -130,28 +138,50 @@ Status await_side(const Rank *r)
 
 /* ---- marks ---- */
 
-static Status room_for_mark(Rank *r)
+/* All that communicates or is timed has one, of all else each so many-th. */
+static bool is_due(DeviceRank *d, Stream s)
 {
-    Marks *m = &r->device->marks;
-    const Mark *oldest = &m->mark[m->made % MARKS];
-    return m->made < MARKS ? OK : await_event(r, oldest->event);
+    if (s != STREAM_compute || d->times.on)
+        return true;
+    d->marks.skipped = (d->marks.skipped + 1) % MARK_EVERY;
+    return d->marks.skipped == 0;
 }
 
-Status mark_instr(Rank *r, int64_t instr, const Call *call)
+static Status room_for_mark(const Rank *r)
 {
     Marks *m = &r->device->marks;
+    return m->made < MARKS ? OK : await_event(r, event_of(&m->mark[m->made % MARKS]));
+}
+
+Status mark_begin(const Rank *r, uint32_t instr, const Call *call, Mark **out)
+{
+    DeviceRank *d = r->device;
+    Marks *m = &d->marks;
     Stream s = r->program->instr[instr].stream;
-    if (s == STREAM_compute && ++m->skipped < MARK_EVERY)
+    *out = NULL;
+    if (!is_due(d, s))
         return OK;
-    m->skipped = s == STREAM_compute ? 0 : m->skipped;
     TRY(room_for_mark(r));
     Mark *mark = &m->mark[m->made % MARKS];
-    *mark = (Mark){.event = mark->event, .instr = instr, .call = *call, .stream = s, .next = -1};
-    CUDA_TRY(r, cudaEventRecord(mark->event, r->device->stream[s]));
+    *mark = (Mark){.event = mark->event, .begins = mark->begins, .ends = mark->ends, .number = m->made++, .instr = instr, .step = r->step.step + !r->evaluates,
+                   .call = *call, .stream = s, .timed = d->times.on, .tallied = r->tally != NULL, .evaluates = r->evaluates, .next = -1};
+    if (mark->timed)
+        CUDA_TRY(r, cudaEventRecord(mark->begins, d->stream[s]));
+    *out = mark;
+    return OK;
+}
+
+Status mark_end(const Rank *r, Mark *mark)
+{
+    if (!mark)
+        return OK;
+    Marks *m = &r->device->marks;
+    Stream s = mark->stream;
+    CUDA_TRY(r, cudaEventRecord(event_of(mark), r->device->stream[s]));
     if (m->first[s] < 0)
-        m->first[s] = m->made;
+        m->first[s] = mark->number;
     else
-        m->mark[m->last[s] % MARKS].next = m->made;
-    m->last[s] = m->made++;
+        m->mark[m->last[s] % MARKS].next = mark->number;
+    m->last[s] = mark->number;
     return OK;
 }

@@ -312,11 +312,16 @@ static bool message_fits(const Progress &p)
     return true;
 }
 
+/* A send ends when it was received, as one that NCCL has no buffer for. */
 static void put_chunk(Progress *p)
 {
     Pipe *q = p->pipe;
     const Transfer &t = *p->t;
     unsigned put = q->put.load();
+    if (p->started && p->moved == p->bytes) {
+        p->ended = q->got.load() == put;
+        return;
+    }
     if (put - q->got.load() >= (p->started ? (unsigned)PIPE_CHUNKS : 1u))
         return;             /* a message begins when the one before has been taken */
     if (!p->started) {
@@ -333,7 +338,6 @@ static void put_chunk(Progress *p)
     q->bytes[put % PIPE_CHUNKS] = n;
     q->put = put + 1;
     p->moved += n;
-    p->ended = p->moved == p->bytes;
 }
 
 static bool get_chunk(Progress *p)
@@ -367,7 +371,7 @@ static int move_chunks(std::vector<Progress> *list)
             put_chunk(&p);
         else if (!get_chunk(&p))
             return -1;
-        moves += p.moved != before || p.started != was_started;
+        moves += p.moved != before || p.started != was_started || p.ended;
     }
     return moves;
 }

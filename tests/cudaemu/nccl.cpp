@@ -60,6 +60,9 @@ static thread_local int depth;
 static thread_local std::vector<Pending> pending;
 static thread_local std::vector<Start> starts;
 
+/* Whether all ranks of the communicator issue the message, one to send and one to receive it. */
+static bool is_of_both(const Transfer &t) { return t.comm->size == 2 && t.peer != t.comm->rank; }
+
 static int device_of(const Pending &p) { return (p.is_transfer ? p.transfer.comm : p.collective.comm)->device; }
 
 /* One operation in one stream for a device's whole group: collectives in the order of communicators, which is the same on all
@@ -91,6 +94,9 @@ static void issue(std::vector<Pending> group)
     }
     for (const Collective &c : *collectives)
         count_issue(c.comm);
+    for (const Transfer &t : *transfers)
+        if (is_of_both(t))
+            count_issue(t.comm);
     std::vector<Order *> orders;
     for (ncclComm *c : comms)
         orders.push_back(&c->order);

@@ -38,13 +38,19 @@ static void end_streams()
         usleep(1000);
 }
 
+static void say_start(cudaStream_t s, const char *what)
+{
+    if (settings().trace)
+        fprintf(stderr, "cudaemu: device %d, stream %d: %s\n", s->device, s->id, what);
+}
+
 static void run_task(cudaStream_t s, Task *t, Random *random)
 {
     acquire(t->edge.get());
     if (settings().seed && random->below(4) == 0)
         usleep(random->below(settings().delay_us + 1));
-    if (settings().trace && !t->op.internal)
-        fprintf(stderr, "cudaemu: device %d, stream %d: %s\n", s->device, s->id, t->op.what);
+    if (!t->op.internal)
+        say_start(s, t->op.what);
     running = t->op.what;
     int code = t->op.kind && !sticky(s->device) ? fault(t->op.kind) : 0;
     if (code)
@@ -153,12 +159,13 @@ void stream_push(cudaStream_t s, Operation op)
         std::function<void()> run = std::move(op.run);
         op.orders.clear();
         /* The order is NCCL's, and none that a program may count on: the sanitizer is not told. */
-        int device = s->device;
-        op.run = [before, mine, run, device]() {
+        const char *what = op.what;
+        op.run = [before, mine, run, s, what]() {
             for (const TokenRef &b : before)
                 while (!b->done.load())
                     futex(&b->done, FUTEX_WAIT_PRIVATE, 0);
-            if (!sticky(device))
+            say_start(s, what);
+            if (!sticky(s->device))
                 run();
             mine->set();
         };

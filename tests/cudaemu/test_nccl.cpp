@@ -366,6 +366,30 @@ static void grouped_orders()
     });
 }
 
+/* Messages of both ranks to each other: each sends before it receives, on one communicator or on one for each direction. */
+static void crossed(bool grouped, bool apart)
+{
+    ncclUniqueId id = new_id();
+    on_ranks(2, [&](int r) {
+        ncclComm_t c[2];
+        c[0] = world(id, 2, r);
+        OK(ncclCommSplit(c[0], 0, r, &c[1], nullptr));
+        cudaStream_t s = new_stream(), t = new_stream();
+        float *x = filled(r, 8), *y = device_floats(8);
+        if (grouped)
+            OK(ncclGroupStart());
+        OK(ncclSend(x, 8, ncclFloat, 1 - r, c[apart ? r : 0], s));
+        OK(ncclRecv(y, 8, ncclFloat, 1 - r, c[apart ? 1 - r : 0], t));
+        if (grouped)
+            OK(ncclGroupEnd());
+        CHECK(read_floats(y, 8, t)[3] == value(1 - r, 3));
+    });
+}
+static void crossed_messages() { crossed(false, false); }
+static void crossed_orders() { crossed(false, true); }
+static void crossed_group() { crossed(true, false); }
+static void crossed_group_apart() { crossed(true, true); }
+
 static void too_small()
 {
     pair([](ncclComm_t c, int, cudaStream_t s) { ncclAllGather(filled(0, 8), device_floats(15), 8, ncclFloat, c, s); });
@@ -506,6 +530,11 @@ static const Case cases[] = {
     {"a transfer and a collective in one order", orders_agree_transfer, nullptr, nullptr},
     {"different orders, when they are not compared", orders_differ, nullptr, "CUDAEMU_ORDER=0"},
     {"different orders in a group", grouped_orders, nullptr, nullptr},
+    {"messages that wait for each other", crossed_messages, "in Send to rank", "CUDAEMU_TIMEOUT=1.5"},
+    {"messages on two communicators in different orders", crossed_orders, "in different orders", nullptr},
+    {"messages to each other in a group", crossed_group, nullptr, nullptr},
+    {"messages to each other in a group, delayed", crossed_group, nullptr, "CUDAEMU_SEED=5"},
+    {"messages to each other in a group of two communicators", crossed_group_apart, nullptr, nullptr},
     {"a buffer that is too small", too_small, "4 bytes beyond an allocation of 60 bytes", nullptr},
     {"buffers that overlap", overlap, "the buffers overlap", nullptr},
     {"buffers that overlap in place", in_place, nullptr, nullptr},

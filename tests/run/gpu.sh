@@ -36,6 +36,9 @@ server|mesh dp = 4; sync = "server"
 END
 }
 
+# launches PLAN: of messages, of all ranks of a run.
+launches() { CUDAEMU_TRACE=1 "$PRUN" "$1" --device cudaemu --data t.txt --steps $steps --ranks threads 2>&1 | grep -c "a transfer of NCCL"; }
+
 many_ranks() {
     local name rules seed=0
     train cpu gpt2.plan one || return 1
@@ -45,6 +48,9 @@ many_ranks() {
         check "$name: threads, with the streams in another order" 'CUDAEMU_SEED=$seed train cudaemu $name.plan $name.t --ranks threads && agree $name.t one 1e-5'
         check "$name: processes come to the same bits" 'train cudaemu $name.plan $name.p && cmp <(figures $name.t) <(figures $name.p)'
     done < <(ways)
+    check "1f1b: a step of four micro-batches has eight messages of a rank in five launches" '[ $(($(steps=2 launches 1f1b.plan) - $(steps=1 launches 1f1b.plan))) = $((4 * 5)) ]'
+    plan two.plan gpt2 "layers=2" "mesh pp = 2; stage before h[1].attn.q; devices = [0, 1]; microbatches = 1"
+    check "two values of a boundary and their gradients have two launches, or one" '[ $(($(steps=2 launches two.plan) - $(steps=1 launches two.plan))) = $((2 + 1)) ]'
 }
 
 checkpoints() {
@@ -81,7 +87,6 @@ devices() {
     check "--version names what there is" '"$PRUN" --version | grep -q "^cudaemu: CUDA [0-9.]*, cuBLASLt [0-9]*, NCCL "'
     plan f64.plan gpt2 "layers=1 dtype=f64" "devices = [0]"
     check "f64 is refused by name" 'refused 1 "the cudaemu backend cannot run op '"'embed'"' on f64: it computes in f32 and bf16" "$PRUN" f64.plan --device cudaemu --data t.txt'
-    check "so is a trace" 'refused 2 "error: --trace: device '"'cudaemu'"' does not tell" "$PRUN" gpu.plan --device cudaemu --data t.txt --trace x.json'
 }
 
 all() { one_rank && many_ranks && checkpoints && forward && devices || echo "not ok a run of these tests failed"; }
