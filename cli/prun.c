@@ -15,16 +15,6 @@
 #define PPLAN_VERSION "unknown"
 #endif
 
-/* Each of torchrun's processes would be a run of its own. */
-static Status check_starter(void)
-{
-    if (starter() != STARTER_TORCHRUN)
-        return OK;
-    fprintf(stderr, "error: torchrun started this process (RANK=%s, WORLD_SIZE=%s), but ranks are started by prun itself, or on several machines by MPI: "
-            "use 'mpirun -n %s prun ..'\n", getenv("RANK"), getenv("WORLD_SIZE"), getenv("WORLD_SIZE"));
-    return ERR_USAGE;
-}
-
 /* ---- many ranks ---- */
 
 /* What all ranks must have in common: the program, of which each knows that of rank 0,
@@ -47,10 +37,10 @@ static const char *standard_input(const Loaded *l)
     return NULL;
 }
 
-static Status check_ranks(const Args *args, uint32_t nranks, const Hosted *hosted)
+static Status check_ranks(Arena *a, const Args *args, uint32_t nranks, const Hosted *hosted)
 {
     if (hosted)
-        return args_refuse(args, OPT_ranks, "on ranks that MPI started");
+        return args_refuse(args, OPT_ranks, arena_printf(a, "on ranks that %s started", starter_name(hosted_by(hosted))));
     const char *how = args_value(args, OPT_ranks);
     if (how && strcmp(how, "processes") != 0 && strcmp(how, "threads") != 0) {
         fprintf(stderr, "error: --ranks '%s': expected 'processes' or 'threads'\n", how);
@@ -131,8 +121,7 @@ static Status execute(Loaded *l, const Args *args, const Origin *from, RunOption
     Programs programs;
     TRY(load_plan(l, USE_RUN, &plan, &programs));
     TRY(device_choose(l->ir, args, &l->cluster->device[l->cluster->kind[plan->devices[0]]], speaks(from), &o->executor));
-    TRY(check_ranks(args, plan->ndevices, from->hosted));
-    TRY(check_starter());
+    TRY(check_ranks(l->ir, args, plan->ndevices, from->hosted));
     if (from->member)
         return be_rank(l, args, plan, &programs, from->member, o);
     if (from->hosted)
@@ -174,12 +163,12 @@ static bool reads_input(const Args *args)
     return cluster && strcmp(cluster, "-") == 0;
 }
 
-static Status run_as_hosted(const Args *args)
+static Status run_as_hosted(const Args *args, Starter by)
 {
     Arena *a = arena_new("hosted");
     Args mine = *args;
     Hosted *h;
-    Status s = hosted_open(a, &h);
+    Status s = hosted_open(a, by, &h);
     if (s == OK) {
         mine.errors_only = hosted_rank(h) > 0;
         if (reads_input(args))
@@ -201,9 +190,10 @@ static Status do_run(const Args *args)
         return calibrate(args, PPLAN_VERSION);
     if (member_read(&m))
         return run_as_member(args, &m);
-    if (starter() == STARTER_MPI)
-        return run_as_hosted(args);
-    if (starter() != STARTER_SRUN)
+    Starter by = starter();
+    if (by == STARTER_MPI || by == STARTER_TORCHRUN)
+        return run_as_hosted(args, by);
+    if (by != STARTER_SRUN)
         return load_and_run(args, &(Origin){0});
     fprintf(stderr, "error: srun started %s processes of prun, and each of them would be a run of its own: ranks need 'srun --mpi=pmix' (or pmi2)\n",
             getenv("SLURM_STEP_NUM_TASKS"));

@@ -1,4 +1,4 @@
-/* Hosted: a process that MPI started as a rank, on one machine or on several. */
+/* Hosted: a process that MPI or torchrun started as a rank, on one machine or on several. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@ enum { GATES = 2 };
 
 struct Hosted {
     Arena     *arena;
+    Starter    by;
     World     *world;
     Endpoint  *end;
     CommGroup *all;
@@ -54,7 +55,24 @@ Starter starter(void)
     return torch && number_of("WORLD_SIZE") > 1 ? STARTER_TORCHRUN : STARTER_USER;
 }
 
+const char *starter_name(Starter s)
+{
+    return s == STARTER_MPI ? "MPI" : "torchrun";
+}
+
 /* ---- joining ---- */
+
+/* torchrun gives ranks nothing but variables, which TCP knows. */
+static Status find_net(Arena *a, Starter by, const Net **out)
+{
+    const char *why;
+    const Plugin *p = by == STARTER_MPI ? plugin_load(a, "mpi", &why) : NULL;
+    *out = p ? p->net : &net_tcp;
+    if (p || by != STARTER_MPI)
+        return OK;
+    fprintf(stderr, "error: prun was started by MPI, which it cannot use: %s\n", why);
+    return ERR_DEVICE;
+}
 
 /* What no rank does before all others are there; they may take their time. */
 static void make_group(Hosted *h)
@@ -67,17 +85,13 @@ static void make_group(Hosted *h)
     h->all = h->end->comm->group(h->end, h->arena, GROUP_OF_ALL, all, h->nrank);
 }
 
-Status hosted_open(Arena *a, Hosted **out)
+Status hosted_open(Arena *a, Starter by, Hosted **out)
 {
-    const char *why;
-    const Plugin *p = plugin_load(a, "mpi", &why);
-    if (!p) {
-        fprintf(stderr, "error: prun was started by MPI, which it cannot use: %s\n", why);
-        return ERR_DEVICE;
-    }
-    const Net *net = p->net;
+    const Net *net;
+    TRY(find_net(a, by, &net));
     Hosted *h = NEW(a, Hosted);
     h->arena = a;
+    h->by = by;
     run_hold_signals();                              /* before MPI has threads, which would take them */
     if (!net->open(&h->rank, &h->nrank))
         return ERR_DEVICE;
@@ -90,6 +104,11 @@ Status hosted_open(Arena *a, Hosted **out)
 int hosted_rank(const Hosted *h)
 {
     return h->rank;
+}
+
+Starter hosted_by(const Hosted *h)
+{
+    return h->by;
 }
 
 Status hosted_gate(Hosted *h, Status mine)
@@ -139,8 +158,11 @@ Status hosted_check_size(const Hosted *h, uint32_t nranks)
 {
     if (nranks == (uint32_t)h->nrank)
         return OK;
-    fprintf(stderr, "error: MPI started %d process%s, but the plan has %u rank%s: use 'mpirun -n %u' or 'srun -n %u'\n", h->nrank,
-            h->nrank == 1 ? "" : "es", nranks, nranks == 1 ? "" : "s", nranks, nranks);
+    fprintf(stderr, "error: %s started %d process%s, but the plan has %u rank%s: ", starter_name(h->by), h->nrank, h->nrank == 1 ? "" : "es", nranks, nranks == 1 ? "" : "s");
+    if (h->by == STARTER_MPI)
+        fprintf(stderr, "use 'mpirun -n %u' or 'srun -n %u'\n", nranks, nranks);
+    else
+        fprintf(stderr, "use '--nnodes' times '--nproc-per-node' = %u\n", nranks);
     return ERR_REJECT;
 }
 
@@ -217,7 +239,7 @@ static Status write_traces(const Hosted *h, Arena *a, const Traces *t, const Cre
         return h->rank == 0 ? traces_write(a, t, c->program, c->o->trace) : OK;
     }
     if (t->rank && h->rank == 0)
-        fprintf(stderr, "note: there is no trace: ranks that MPI started tell what they traced when a run ends in order\n");
+        fprintf(stderr, "note: there is no trace: ranks that %s started tell what they traced when a run ends in order\n", starter_name(h->by));
     return OK;
 }
 

@@ -112,23 +112,25 @@ Status      member_run(Arena *, const Program *, const Member *, uint64_t hash, 
 /* ---- hosted.c: in a process that another program started as a rank ---- */
 
 /* Who started this process: a user or a script; mpirun, or srun with MPI; srun without it, as
- * one of several; torchrun, likewise. */
+ * one of several; torchrun, or what sets the same variables, likewise. */
 typedef enum Starter { STARTER_USER, STARTER_MPI, STARTER_SRUN, STARTER_TORCHRUN } Starter;
-Starter starter(void);
+Starter     starter(void);
+const char *starter_name(Starter);    /* of the two that start ranks */
 
-/* A rank that MPI started.  Rank 0 checks all first, and speaks, as a launcher does; the others
+/* A rank that MPI or torchrun started.  Rank 0 checks all first, and speaks, as a launcher does; the others
  * wait for it in hosted_gate(), and then read the same files. */
 typedef struct Hosted Hosted;
-Status hosted_open(Arena *, Hosted **);
+Status hosted_open(Arena *, Starter, Hosted **);
 int    hosted_rank(const Hosted *);
+Starter hosted_by(const Hosted *);
 /* What came of something at all ranks, when all have come here: the worst. */
 Status hosted_gate(Hosted *, Status mine);
-/* Standard input, which MPI gives to rank 0 alone, to all. */
+/* Standard input of rank 0 to all. */
 Status hosted_share_input(Hosted *);
 Status hosted_check_size(const Hosted *, uint32_t nranks);
 /* Run its program, once all ranks have theirs.  The crew's programs are there at rank 0 alone. */
 Status hosted_run(Hosted *, Arena *, const Program *, const Crew *, const TallyParts *);
-/* Leave with this status, when all do.  After a run was aborted it does not return: MPI ends all. */
+/* Leave with this status, when all do.  After a run was aborted it does not return. */
 void   hosted_close(Hosted *, Status);
 
 #endif

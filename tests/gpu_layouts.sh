@@ -18,6 +18,7 @@ sanitized() {
 races() {
     local status
     sanitized "$TOP/build/emu/tsan/test_rank" right || echo "not ok test_rank right ended with status $?"
+    sanitized "$TOP/build/tsan/tests/unit/test_layout_matrix" gpu_races || echo "not ok gpu_races ended with status $?"
     sanitized "$TOP/build/emu/tsan/test_rank" missing >"$TMP/said" 2>&1
     status=$?
     if [ $status -eq 86 ] && grep -q 'WARNING: ThreadSanitizer: data race' "$TMP/said"; then

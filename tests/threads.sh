@@ -11,6 +11,10 @@ for test in test_comm test_comm_faults "test_layout_matrix races" "test_layout_m
     [ $status -eq 0 ] || echo "not ok $test ended with status $status"
 done
 
+# Messages by TCP: what both threads of a rank do.
+cd "$TMP" && . "$TESTS/run/torchrun.bash"
+timeout 300 $start 2 $fixed "$TOP/build/tsan/tests/tools/comm_far" || echo "not ok comm_far ended with status $?"
+
 # A program that lacks waits: the sanitizer must say so.
 CMOCKA_MESSAGE_OUTPUT=TAP $fixed $TOP/build/tsan/tests/unit/test_courier missing >"$TMP/said" 2>&1
 status=$?

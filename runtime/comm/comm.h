@@ -114,6 +114,7 @@ Status world_map(Arena *, const WorldFiles *, int rank, World **);
 void   world_unmap(World *);
 int    world_nrank(const World *);
 int    world_near(const World *);                    /* ranks that share this one's processors, itself among them */
+int    world_machine(const World *, int rank);      /* of the machine that a rank is on, the first rank */
 void  *world_part(const World *, int rank);          /* page-aligned; huge pages are asked for where a part fills one */
 
 /* End the run: all waits, and all later ones, end with ERR_COMM.  The first to call

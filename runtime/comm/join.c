@@ -42,6 +42,15 @@ static Where where_am_i(void)
                    .processors = fnv1a(text), .process = getpid()};
 }
 
+/* A rank whose machine is not known is alone there. */
+static int first_beside(const Where *of, int rank)
+{
+    int i = 0;
+    while (i < rank && (of[i].kernel == 0 || of[i].kernel != of[rank].kernel))
+        i++;
+    return i;
+}
+
 static Status find_near(Arena *a, World *w, int rank, Endpoint *end)
 {
     int n = world_nrank(w), *all = NEWN(a, int, n);
@@ -51,6 +60,8 @@ static Status find_near(Arena *a, World *w, int rank, Endpoint *end)
     TRY(end->comm->all_gather(end->comm->group(end, a, 0, all, n), &mine, of, (int64_t)n * WHERE_WORDS, DT_i64));
     pulse_met(w->pulse);
     w->header->near = 0;
+    for (int i = 0; i < n; i++)
+        w->header->machine[i] = first_beside(of, i);
     for (int i = 0; i < n; i++) {
         bool here = mine.kernel != 0 && of[i].kernel == mine.kernel;
         w->header->near += i == rank || (here && of[i].processors == mine.processors);
@@ -93,8 +104,8 @@ void world_pace(World *w, double seconds)
 static _Noreturn void end_all(World *w, int rank, Status s)
 {
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    if (world_aborted(w) == rank && s != OK)
-        pulse_net(w->pulse)->abort(status_exit(s));
+    if ((world_aborted(w) == rank && s != OK) || !pulse_net(w->pulse)->ends_all)
+        pulse_end(w->pulse, status_exit(s == OK ? ERR_COMM : s));
     for (;;)
         pause();
 }

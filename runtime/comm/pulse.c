@@ -195,10 +195,11 @@ static void hear_all(Pulse *p)
 
 /* ---- judging ---- */
 
-static bool has_died(const Peer *peer)
+/* The kernel tells of a rank of this machine, the net perhaps of any. */
+static bool has_died(const Pulse *p, int rank)
 {
-    struct pollfd f = {.fd = peer->pidfd, .events = POLLIN};
-    return peer->pidfd >= 0 && poll(&f, 1, 0) == 1;
+    struct pollfd f = {.fd = p->peer[rank].pidfd, .events = POLLIN};
+    return (f.fd >= 0 && poll(&f, 1, 0) == 1) || (p->net->gone && p->net->gone(rank));
 }
 
 static void accuse(Pulse *p, int rank, const char *why)
@@ -226,7 +227,10 @@ static void judge_dead(Pulse *p, int rank, double gone)
     peer->dead_for += gone;
     if (peer->dead_for < death_limit || p->since_stopped < grace)
         return;
-    snprintf(why, sizeof why, "died; it was last heard of %.1f s before that", peer->heard - peer->dead_for);
+    if (peer->heard < 0)
+        snprintf(why, sizeof why, "died before it was heard of");
+    else
+        snprintf(why, sizeof why, "died; it was last heard of %.1f s before that", peer->heard - peer->dead_for);
     accuse(p, rank, why);
 }
 
@@ -249,13 +253,13 @@ static void judge(Pulse *p, double gone)
 {
     for (int i = 0; i < p->nrank; i++) {
         Peer *peer = &p->peer[i];
-        if (i == p->rank || peer->left || (peer->heard < 0 && !atomic_load(&p->met)))
+        if (i == p->rank || peer->left)
             continue;
-        peer->heard = (peer->heard > 0 ? peer->heard : 0) + gone;
+        peer->dead = peer->dead || has_died(p, i);
+        if (peer->heard >= 0 || atomic_load(&p->met))
+            peer->heard = (peer->heard > 0 ? peer->heard : 0) + gone;
         if (peer->dead)
             judge_dead(p, i, gone);
-        else if (has_died(peer))
-            peer->dead = true;
         else if (is_silent(p, i))
             judge_silent(p, i);
     }
@@ -291,6 +295,15 @@ static void pass_on(Pulse *p, double gone)
     }
 }
 
+/* A rank of this machine that was stopped nobody else may end. */
+void pulse_end(const Pulse *p, int status)
+{
+    for (int i = 0; i < p->nrank && !p->net->ends_all; i++)
+        if (p->peer[i].pidfd >= 0 && is_silent(p, i))
+            syscall(SYS_pidfd_send_signal, p->peer[i].pidfd, SIGKILL, NULL, 0);
+    p->net->abort(status);
+}
+
 /* Whoever does not end by itself is ended with the others, by the speaker, or by all if that does not. */
 static void end_aborted(Pulse *p, double gone)
 {
@@ -300,17 +313,10 @@ static void end_aborted(Pulse *p, double gone)
     if (told || p->since_aborted >= end_limit / 2)
         atomic_store(&p->hushed, true);
     if (p->since_aborted >= limit)
-        p->net->abort(status_exit(ERR_COMM));
+        pulse_end(p, status_exit(ERR_COMM));
 }
 
 /* ---- the thread ---- */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool all_left(const Pulse *p)
 {
@@ -343,9 +349,9 @@ static void look(Pulse *p, double gone)
 static void *pulse_main(void *ctx)
 {
     Pulse *p = ctx;
-    for (double last = now(); !atomic_load(&p->left);) {
+    for (double last = clock_seconds(); !atomic_load(&p->left);) {
         nanosleep(&(struct timespec){.tv_nsec = atomic_load(&p->lent) > 0 ? BUSY_LOOK : LOOK}, NULL);
-        double at = now(), gone = at - last;
+        double at = clock_seconds(), gone = at - last;
         look(p, gone < longest_look ? gone : longest_look);
         last = at;
     }

@@ -29,6 +29,8 @@ const struct Net *pulse_net(const Pulse *);
 void pulse_abort(Pulse *, int rank, const char *why);
 /* The run was aborted: until this rank has told the others.  From then on nothing is sent or received. */
 void pulse_hush(Pulse *);
+/* Then: end this process with a status, and what does not end by itself. */
+void pulse_end(const Pulse *, int status);
 /* So many more messages of this rank are on their way, which the thread then helps on. */
 void pulse_lend(Pulse *, int messages);
 

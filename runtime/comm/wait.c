@@ -35,7 +35,7 @@ static const double longest_nap = 1;
  * was first seen there, and for how many seconds it has been. */
 typedef struct Suspect { int rank; long long begun; double looked, waited; } Suspect;
 
-static double seconds(void)
+double clock_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -102,7 +102,7 @@ static bool is_stuck(const WorldEnd *e, int waited_for, Suspect *s)
 {
     int rank = last_waited_for(e->world, waited_for);
     long long begun = atomic_load(&world_progress(e->world, rank)->begun);
-    double now = seconds(), gone = now - s->looked;
+    double now = clock_seconds(), gone = now - s->looked;
     if (rank != s->rank || begun != s->begun)
         *s = (Suspect){.rank = rank, .begun = begun};
     else
@@ -174,12 +174,12 @@ static Status sleep_until(WorldEnd *e, const Awaited *a)
 /* Other programs may make a single turn of theirs last milliseconds, so time counts too. */
 static Status yield_until(WorldEnd *e, const Awaited *a)
 {
-    double end = seconds() + (e->spins < SPINS ? POLITE_YIELD_SECONDS : YIELD_SECONDS);
+    double end = clock_seconds() + (e->spins < SPINS ? POLITE_YIELD_SECONDS : YIELD_SECONDS);
     Status s;
     for (int i = 1; i <= YIELDS; i++) {
         if (over(e, a, &s))
             return s;
-        if (i % 16 == 0 && seconds() > end)
+        if (i % 16 == 0 && clock_seconds() > end)
             break;
         sched_yield();
     }
@@ -196,7 +196,7 @@ Status await(WorldEnd *e, const Awaited *a)
     }
     Progress *mine = world_progress(e->world, e->base.rank);
     Waiting *x = &mine->wait[e->which];
-    double start = seconds();
+    double start = clock_seconds();
     long long in = e->beside >= 0 ? e->beside : atomic_load_explicit(&mine->instr, memory_order_relaxed);
     atomic_store_explicit(&x->instr, in, memory_order_relaxed);
     atomic_store_explicit(&x->kind, a->kind, memory_order_relaxed);
@@ -205,7 +205,7 @@ Status await(WorldEnd *e, const Awaited *a)
     atomic_store_explicit(&x->value, a->value, memory_order_relaxed);
     atomic_store_explicit(&x->rank, a->rank, memory_order_release);
     s = yield_until(e, a);
-    e->waited += seconds() - start;
+    e->waited += clock_seconds() - start;
     if (s == OK)                      /* else it stays, for the message of whoever ends the run */
         atomic_store_explicit(&x->rank, -1, memory_order_release);
     return s;

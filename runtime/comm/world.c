@@ -70,6 +70,11 @@ int world_near(const World *w)
     return w->header->near;
 }
 
+int world_machine(const World *w, int rank)
+{
+    return w->header->machine[rank];
+}
+
 void *world_part(const World *w, int rank)
 {
     return w->shared + w->header->part[rank];

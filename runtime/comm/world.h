@@ -25,6 +25,7 @@ typedef struct Header {
     int64_t  control_bytes, shared_bytes;
     int64_t  part[WORLD_RANKS + 1];   /* offset of each rank's part; the end of the last */
     int64_t  part_bytes[WORLD_RANKS];
+    int32_t  machine[WORLD_RANKS];    /* the first rank of each rank's machine */
     _Alignas(LINE) atomic_int blamed; /* the rank that ended the run; -1: it goes on.  Every wait looks at it */
 } Header;
 
@@ -133,6 +134,7 @@ typedef struct Awaited {
 } Awaited;
 
 /* ---- wait.c ---- */
+double clock_seconds(void);           /* monotonic */
 int    spins_for(int threads, int cores);
 void   flag_raise(Flag *, uint32_t value);
 /* Until it has come, or the run is over. */

@@ -2,6 +2,7 @@
  * emulator of the tests; EXECUTOR says which. */
 #include <cublasLt.h>
 #include <sched.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "runtime/cuda/device.h"
@@ -17,19 +18,43 @@ static const char *why_absent(void)
     return e != cudaSuccess ? cudaGetErrorString(e) : n == 0 ? "no device" : NULL;
 }
 
-/* Each rank of a machine has a GPU of its own: NCCL takes none twice. */
+/* Which of the ranks of its machine this one is. */
+static int place_on_machine(const Rank *r)
+{
+    int n = 0;
+    for (int i = 0; r->world && i < (int)r->program->rank; i++)
+        n += world_machine(r->world, i) == world_machine(r->world, (int)r->program->rank);
+    return n;
+}
+
+/* Ranks of a machine that see several GPUs see the same ones, and each takes its own; one that sees a single GPU was given it. */
 static Status choose_device(Rank *r)
 {
     DeviceRank *d = r->device;
-    int n = 0;
-    d->ordinal = (int)r->program->rank;
+    int n = 0, place = place_on_machine(r);
     CUDA_TRY(r, cudaGetDeviceCount(&n));
+    d->ordinal = n == 1 ? 0 : place;
     if (d->ordinal >= n) {
-        fprintf(stderr, "error: rank %u has no %s device: the plan is for %u, and this machine has %d\n", r->program->rank, r->executor->name, r->program->nranks, n);
+        fprintf(stderr, "error: rank %u has no %s device: %d ranks before it are on this machine, which has %d\n", r->program->rank, r->executor->name, place, n);
         return ERR_DEVICE;
     }
     CUDA_TRY(r, cudaSetDevice(d->ordinal));
     return OK;
+}
+
+/* NCCL takes no GPU twice, and would not say whose it is. */
+static Status check_device(const Rank *r)
+{
+    struct cudaDeviceProp p;
+    uint32_t me = r->program->rank, i = 0;
+    cudaUUID_t *all = NEWN(r->arena, cudaUUID_t, r->program->nranks);
+    CUDA_TRY(r, cudaGetDeviceProperties(&p, r->device->ordinal));
+    TRY(r->end->comm->all_gather(r->all, &p.uuid, all, (int64_t)r->program->nranks * (int64_t)sizeof *all, DT_u8));
+    while (i < me && (world_machine(r->world, (int)i) != world_machine(r->world, (int)me) || memcmp(&all[i], &all[me], sizeof *all) != 0))
+        i++;
+    if (i < me)
+        fprintf(stderr, "error: rank %u has no %s device of its own: the only one that it sees is rank %u's\n", me, r->executor->name, i);
+    return rank_outcome(r, i < me ? ERR_DEVICE : OK);
 }
 
 /* ---- memory ---- */
@@ -101,7 +126,10 @@ static Status gpu_open(Rank *r)
 
 static Status gpu_join(Rank *r)
 {
-    return r->world ? comms_open(r) : OK;
+    if (!r->world)
+        return OK;
+    TRY(check_device(r));
+    return comms_open(r);
 }
 
 static Status gpu_ready(Rank *r)

@@ -134,6 +134,7 @@ static void mpi_close(void)
 
 static const Net net_mpi = {
     .name = "MPI",
+    .ends_all = true,
     .open = mpi_open,
     .send = mpi_send,
     .recv = mpi_recv,

@@ -255,15 +255,24 @@ static bool move(const Collective &op)
     return true;
 }
 
+/* Unless it fails, or is stuck: then it waits until the communicator is aborted. */
+static bool begins(ncclComm *c)
+{
+    int code = fault("collective");
+    if (code < 0)
+        went_well(c, world_wait(c->world, c->rank, &c->given_up, []() { return false; }));
+    else if (code)
+        fail_comm(c, (ncclResult_t)code);
+    return !code;
+}
+
 void run_collective(const Collective &op)
 {
     ncclComm *c = op.comm;
     if (c->state.load() > ncclSuccess && c->state.load() != ncclInProgress)
         return;
-    if (int code = fault("collective")) {
-        fail_comm(c, (ncclResult_t)code);
+    if (!begins(c))
         return;
-    }
     size_t bytes = op.count * nccl_bytes(op.type);
     size_t sent = bytes * sent_parts(op.kind, c->size, c->rank, op.root), received = bytes * received_parts(op.kind, c->size, c->rank, op.root);
     note_read(op.send, sent);
@@ -421,10 +430,8 @@ void run_transfers(const std::vector<Transfer> &ops)
         ncclComm *c = t.comm;
         if (c->state.load() > ncclSuccess && c->state.load() != ncclInProgress)
             return;
-        if (int code = fault("collective")) {
-            fail_comm(c, (ncclResult_t)code);
+        if (!begins(c))
             return;
-        }
         size_t bytes = t.count * nccl_bytes(t.type);
         if (t.sends) {
             note_read(t.data, bytes);

@@ -49,6 +49,7 @@ struct Settings {
     bool order;             /* the order of two communicators' operations is compared */
     bool trace, profile;
     int devices;
+    int machine_device[MAX_DEVICES];    /* of each, its number among all that the machine has */
     size_t memory;          /* bytes of each device */
     double timeout;         /* seconds a rank waits for others */
 };

@@ -175,7 +175,8 @@ extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->l2CacheSize = 32 << 20;
     p->memoryBusWidth = 4096;
-    p->pciBusID = device;
+    p->pciBusID = settings().machine_device[device];
+    snprintf(p->uuid.bytes, sizeof p->uuid.bytes, "emulated %d", p->pciBusID);
     p->maxGridSize[0] = INT_MAX;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
@@ -209,7 +210,7 @@ extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
     CUDAEMU_ENTER("cudaDeviceGetPCIBusId");
     if (device < 0 || device >= settings().devices || bytes < 13)
         return fail(cudaErrorInvalidValue);
-    snprintf(text, (size_t)bytes, "0000:%02x:00.0", device);
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", settings().machine_device[device]);
     return cudaSuccess;
 }
 

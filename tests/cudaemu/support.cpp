@@ -40,6 +40,26 @@ static double number(const char *name, double otherwise)
     return v;
 }
 
+/* CUDA_VISIBLE_DEVICES, as CUDA has it: numbers; the first that is no device ends the list. */
+static void choose_visible(Settings *s)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    int all = s->devices, n = 0;
+    for (int i = 0; i < all; i++)
+        s->machine_device[i] = i;
+    if (!at)
+        return;
+    for (char *end; n < all; at = end + 1) {
+        long d = strtol(at, &end, 10);
+        if (end == at || d < 0 || d >= all)
+            break;
+        s->machine_device[n++] = (int)d;
+        if (*end != ',')
+            break;
+    }
+    s->devices = n;
+}
+
 static Settings read_settings()
 {
     Settings s = {};
@@ -56,6 +76,7 @@ static Settings read_settings()
     s.timeout = number("CUDAEMU_TIMEOUT", 60);
     if (s.devices > MAX_DEVICES)
         s.devices = MAX_DEVICES;
+    choose_visible(&s);
     return s;
 }
 

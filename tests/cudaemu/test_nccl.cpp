@@ -7,8 +7,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static ncclUniqueId new_id()
@@ -126,6 +129,22 @@ static void named_processes()
         all_of(2, r, new_id());
         all_of(2, r, new_id());         /* the same name again */
     }));
+}
+
+/* Who began to make it was killed, and its file is there. */
+static void left_behind()
+{
+    std::string file = std::string("/dev/shm") + new_id().internal;
+    pid_t child = fork();
+    if (child == 0)
+        world(new_id(), 2, 0);
+    while (access(file.c_str(), F_OK) != 0)
+        usleep(1000);
+    usleep(50000);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    CHECK(access(file.c_str(), F_OK) == 0);
+    CHECK(in_processes(2, [&](int r) { all_of(2, r, new_id()); }));
 }
 
 static void bf16_once_rounded()
@@ -510,6 +529,7 @@ static const Case cases[] = {
     {"collectives and transfers, delayed", threads, nullptr, "CUDAEMU_SEED=3"},
     {"collectives and transfers of processes", processes, nullptr, nullptr},
     {"processes that meet by NCCL_COMM_ID", named_processes, nullptr, "NCCL_COMM_ID=localhost:4711"},
+    {"a communicator that a killed process left", left_behind, nullptr, "NCCL_COMM_ID=localhost:4712"},
     {"sums in bf16", bf16_once_rounded, nullptr, nullptr},
     {"splits", splits, nullptr, nullptr},
     {"communicators that do not block", non_blocking, nullptr, nullptr},

@@ -262,12 +262,25 @@ static void few_devices()
     CHECK(n == 2 && cudaSetDevice(2) == cudaErrorInvalidDevice && cudaSetDevice(1) == cudaSuccess);
 }
 
+static void visible_devices()
+{
+    int n;
+    char bus[16];
+    cudaDeviceProp p;
+    OK(cudaGetDeviceCount(&n));
+    OK(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+    CHECK(n == 2 && !strcmp(bus, "0000:05:00.0"));
+    OK(cudaGetDeviceProperties(&p, 1));
+    CHECK(p.pciBusID == 3 && cudaSetDevice(2) == cudaErrorInvalidDevice);
+}
+
 static const Case cases[] = {
     {"accounting of memory", accounting, nullptr, "CUDAEMU_MEMORY=1M"},
     {"freeing twice", double_free, "freed already", nullptr},
     {"freeing what was not allocated", foreign_free, "not the start", nullptr},
     {"memory of the program, registered", registered, nullptr, "CUDAEMU_PAGEABLE=1"},
     {"two devices", few_devices, nullptr, "CUDAEMU_DEVICES=2"},
+    {"those that are visible", visible_devices, nullptr, "CUDA_VISIBLE_DEVICES=5,3,9,1"},
     {"copies", copies, nullptr, nullptr},
     {"copies, delayed", copies, nullptr, "CUDAEMU_SEED=7"},
     {"a copy from host to host called host to device", wrong_kind, "is not device memory", nullptr},

@@ -9,7 +9,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,10 +39,15 @@ void world_doing(World *w, int rank, const char *format, ...)
 
 /* ---- mapping ---- */
 
+/* The file of who made it is open, and locked, until all have joined: it is known to live, in whichever namespace of processes. */
+struct Map {
+    World *world;
+    int fd;
+};
 static Lock maps_lock;
-static std::map<std::string, World *> &maps()
+static std::map<std::string, Map> &maps()
 {
-    static std::map<std::string, World *> *m = new std::map<std::string, World *>();
+    static std::map<std::string, Map> *m = new std::map<std::string, Map>();
     return *m;
 }
 
@@ -52,42 +57,40 @@ static World *map_file(int fd, int size)
     return p == MAP_FAILED ? nullptr : static_cast<World *>(p);
 }
 
-static World *create(const char *name, int size)
+static Map create(const char *name, int size)
 {
     int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
     if (fd < 0)
-        return nullptr;
-    World *w = ftruncate(fd, (off_t)world_bytes(size)) ? nullptr : map_file(fd, size);
-    close(fd);
+        return {nullptr, -1};
+    World *w = flock(fd, LOCK_EX) || ftruncate(fd, (off_t)world_bytes(size)) ? nullptr : map_file(fd, size);
     if (!w)
         fatal("no shared memory for a communicator of %d ranks", size);
     w->ranks = size;
     w->id = std::hash<std::string>()(name);
-    w->creator = getpid();
-    return w;
+    w->ready = 1;
+    return {w, fd};
 }
 
-/* The file of others; NULL as long as there is none, or one that a process left that is gone. */
-static World *open_existing(const char *name, int size)
+/* The file of others; none as long as there is none, or one that a process left that is gone. */
+static Map open_existing(const char *name, int size)
 {
     int fd = shm_open(name, O_RDWR, 0600);
     if (fd < 0)
-        return nullptr;
+        return {nullptr, -1};
     struct stat st;
     World *w = fstat(fd, &st) || (size_t)st.st_size < world_bytes(size) ? nullptr : map_file(fd, size);
-    bool empty = !w && st.st_size > 0;
+    bool other = !w && st.st_size > 0, lives = flock(fd, LOCK_SH | LOCK_NB) != 0;
     close(fd);
-    if (empty)
+    if (other)
         fatal("ranks of one communicator disagree about its size: one says %d", size);
-    if (!w)
-        return nullptr;
-    int creator = w->creator.load();
-    if (creator && kill(creator, 0) == 0)
-        return w;
-    munmap(w, world_bytes(size));
-    if (creator)
+    bool whole = w && w->ready.load();
+    if (whole && lives)
+        return {w, -1};
+    if (w)
+        munmap(w, world_bytes(size));
+    if (whole)
         shm_unlink(name);
-    return nullptr;
+    return {nullptr, -1};
 }
 
 static World *find(const char *name, int size)
@@ -95,13 +98,13 @@ static World *find(const char *name, int size)
     Guard guard(maps_lock);
     auto it = maps().find(name);
     if (it != maps().end())
-        return it->second;
-    World *w = create(name, size);
-    if (!w)
-        w = open_existing(name, size);
-    if (w)
-        maps()[name] = w;
-    return w;
+        return it->second.world;
+    Map m = create(name, size);
+    if (!m.world)
+        m = open_existing(name, size);
+    if (m.world)
+        maps()[name] = m;
+    return m.world;
 }
 
 /* ---- waiting ---- */
@@ -184,8 +187,11 @@ static void forget_map(const char *name, const World *w)
 {
     Guard guard(maps_lock);
     auto it = maps().find(name);
-    if (it != maps().end() && it->second == w)
-        maps().erase(it);
+    if (it == maps().end() || it->second.world != w)
+        return;
+    if (it->second.fd >= 0)
+        close(it->second.fd);
+    maps().erase(it);
 }
 
 World *world_join(const char *name, int size, int rank, const std::atomic<int> *given_up)

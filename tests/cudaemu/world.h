@@ -39,7 +39,7 @@ struct Pipe {
     char data[PIPE_CHUNKS][PIPE_BYTES];
 };
 struct World {
-    std::atomic<int> creator;   /* its process; 0 until the rest is there */
+    std::atomic<int> ready;     /* the rest is there */
     std::atomic<int> ranks, joined, arrived, generation;
     std::atomic<int> aborted;   /* 1 + the rank that ended it */
     uint64_t id;

@@ -59,3 +59,15 @@ refused() {
 
 # make_small FILE: a plan of a perceptron with few tensors, for tests of every call of a save.
 make_small() { "$RELEASE/pplan" plan "$MODELS/mlp.pmodel" -c laptop1 -D batch=4 -D pixel=8 -D hidden=8 -D class=4 -D dtype=f32 -o "$1" >/dev/null || exit 2; }
+
+# on_devices FUNCTION...: tests of plans in f32, on the cpu and again on the emulator of GPUs: $on is for prun's command line, $device for names.
+on_devices() {
+    local device=cpu on=
+    "$@"
+    if [ -f "$TOP/build/emu/libprun_cudaemu.so" ]; then
+        device=cudaemu on="--device cudaemu"
+        PRUN_PLUGINS=$TOP/build/emu "$@"
+    else
+        echo "skip plans on the emulator of GPUs: $(cut -c 9- "$TOP/build/emu/absent")"
+    fi
+}

@@ -54,7 +54,9 @@ once() { [ "$(grep -c "$1" said)" = 1 ] || { echo "not once: $1"; cat said; retu
 fault=$RELEASE/preload/fault.so
 long=1000000                                         # steps: until somebody ends it
 
-plan_two() { "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c "$2" -D layers=2 -D dtype=f64 --with "$3" -o "$1" >/dev/null || exit 2; }
+# Plans of what computes them: $device, in $dtype.
+device=${device:-cpu} dtype=${dtype:-f64}
+plan_two() { "$RELEASE/pplan" plan "$MODELS/tiny/tiny_gpt2.pmodel" -c "$2" -D layers=2 -D dtype=$dtype --with "$3" -o "$1" >/dev/null || exit 2; }
 
 # make_plans: rank 0 tells of `tensors`, rank 2 of `stages`; each rank has moments of its own
 # to write, so each has a part in a save.
@@ -68,7 +70,7 @@ make_plans() {
 train() {
     local plan=$1 dir=$2 steps=$3
     shift 3
-    exec "$PRUN" "$TMP/$plan.plan" --data "$TMP/t.txt" --save "$TMP/$dir" --save-every 1 --log "$TMP/$dir.log" --steps "$steps" "$@" >said 2>&1
+    exec "$PRUN" "$TMP/$plan.plan" --device $device --data "$TMP/t.txt" --save "$TMP/$dir" --save-every 1 --log "$TMP/$dir.log" --steps "$steps" "$@" >said 2>&1
 }
 
 # go_on PLAN OPTION...: in the background, from PLAN's folder; returns once it has taken a step.
@@ -138,7 +140,7 @@ undisturbed() {
     steps=$(($(latest "$1") + 3))
     rm -rf whole whole.log
     (train "$plan" "$plan" $steps --resume "$TMP/$plan") || cat said
-    "$PRUN" "$plan.plan" --data t.txt --save whole --log whole.log --steps $steps >said 2>&1 || cat said
+    "$PRUN" "$plan.plan" --device $device --data t.txt --save whole --log whole.log --steps $steps >said 2>&1 || cat said
     check "$plan: $steps steps, each once, are those of a run that nobody ended" 'cmp <(figures $plan.log) <(figures whole.log)'
     check "$plan: so are weights and moments, and nothing else is left" 'same $plan/$(cat $plan/latest) whole/$(cat whole/latest) && [ -z "$(find $plan -name "*tmp")" ]'
 }

@@ -1,4 +1,4 @@
-/* comm_far: the cases of communication among ranks that MPI started:
+/* comm_far: the cases of communication among ranks that MPI started, or torchrun, whose variables it is given:
  *
  *     mpirun -n N comm_far
  *
@@ -50,14 +50,14 @@ int main(void)
 {
     Arena *a = arena_new("test");
     Ranks r = {0};
-    const char *why;
-    const Plugin *p = plugin_load(a, "mpi", &why);
+    const char *why = "";
+    const Plugin *p = getenv("MASTER_ADDR") ? NULL : plugin_load(a, "mpi", &why);
+    const Net *net = p ? p->net : &net_tcp;
     int rank, bad = 0;
-    if (!p) {
+    if (*why) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    const Net *net = p->net;
     if (!net->open(&rank, &r.n) || world_join(a, net, rank, r.n, &r.world) != OK || world_take_part(r.world, rank, COMM_HUGE_PART) != OK)
         return 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -26,10 +26,11 @@ typedef struct RowGroup {
     bool        beside;               /* ranks communicate beside computing; the second time they do not, and must come to the same bits */
     const char *device;               /* of a plug-in; NULL: the cpu */
     int         third;                /* of a dozen: its rows 1, 4, 7, 10 or those after them; 0: all */
+    int         four;                 /* instead, so many of the rows of four ranks; 0: not */
 } RowGroup;
 
 enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUP_beside, GROUP_beside_processes, GROUP_beside_races, GROUP_beside_lifetimes,
-       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUPS };
+       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUP_gpu_races, GROUPS };
 
 #define ON_EMULATOR "as threads on the emulator of GPUs"
 
@@ -52,6 +53,7 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_gpu_2] = {"gpu_2", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 2},
     [GROUP_gpu_3] = {"gpu_3", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 3},
     [GROUP_gpu_bundled] = {"gpu_bundled", FAMILY_bundled, START_processes, "as processes on the emulator of GPUs", 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
+    [GROUP_gpu_races] = {"gpu_races", FAMILY_decoders, START_threads, ON_EMULATOR ", four ranks under ThreadSanitizer", 0, true, false, 1, 12, .device = "cudaemu", .four = 3},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -239,9 +241,26 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
 
 /* ---- groups ---- */
 
+/* `n` rows of four ranks, from all over the table. */
+static Rows some_of_four(const Rows *all, int n)
+{
+    Rows four = {.n = 0}, some = {.n = 0};
+    for (int i = 0; i < all->n; i++)
+        if (ranks_of(&all->row[i]) == 4)
+            four.row[four.n++] = all->row[i];
+    assert_in_range(n, 1, four.n);
+    while (some.n < n) {
+        some.row[some.n] = four.row[some.n * four.n / n];
+        some.n++;
+    }
+    return some;
+}
+
 static Rows rows_of(const RowGroup *g)
 {
     const Rows all = rows_of_all_pairs(&families[g->family]);
+    if (g->four > 0)
+        return some_of_four(&all, g->four);
     if (g->dozen < 0)
         return all;
     Rows dozen = dozen_of(&all, g->dozen), third = {.n = 0};
