@@ -291,7 +291,7 @@ static Status open_tensors(Arena *a, Data *d, const char *const *spec, uint32_t 
     }
     for (uint32_t i = 0; i < d->ncolumn; i++)
         if (!d->column[i].path) {
-            fprintf(stderr, "error: no data for input '%s': give it as '%s=FILE'\n", d->column[i].input->name, d->column[i].input->name);
+            fprintf(stderr, "error: no data for input '%s' beside '%s': give it as '%s=FILE'\n", d->column[i].input->name, spec[0], d->column[i].input->name);
             return ERR_USAGE;
         }
     return OK;

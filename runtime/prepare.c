@@ -144,10 +144,8 @@ static Status open_data(Run *r)
     TRY(open_train(r));
     if (o->neval == 0)
         return OK;
-    Status s = data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval);
-    if (s != OK)
-        fprintf(stderr, "note: this is about --eval, which takes nothing over from --data\n");
-    return s == OK ? run_plan_evaluation(r) : s;
+    TRY(data_open(r->arena, r->program, o->eval, o->neval, r->seed, &r->eval));
+    return run_plan_evaluation(r);
 }
 
 /* One rank holds the lock for all; what it locks may have been another run's until then. */

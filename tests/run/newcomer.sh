@@ -103,7 +103,7 @@ check "not for what is fast" '"$RELEASE/prun" p.plan --data t.txt --steps 1 2>sa
 # What is asked for under other names, or where it cannot be.
 check "data do not come from standard input" 'refused 2 "error: data '\''-'\'': samples are read in any order, so they cannot come from standard input" "$RELEASE/prun" p.plan --data -'
 check "a file of a checkpoint is no folder of them" 'refused 1 "error: --resume '\''c/latest'\'': that is a file, but checkpoints are folders" run --steps 3 --resume c/latest && grep -qF "help: '"'--resume c'"'" said'
-check "held-out data are given whole" 'refused 2 "note: this is about --eval, which takes nothing over from --data" small --steps 1 --eval image=image.st'
+check "an input that has no data is named beside one that has, of --data or --eval" 'refused 2 "error: no data for input '\''label'\'' beside '\''image=image.st'\'': give it as" small --steps 1 --eval image=image.st'
 mkdir folder
 check "a dump cannot be a folder, which is found before step 1" 'refused 3 "cannot write '\''folder'\'': Is a directory" run --steps 2 --dump weights@2=folder --log early && [ ! -s early ]'
 check "nor can a trace" 'refused 3 "cannot write '\''folder'\'': Is a directory" run --steps 2 --trace folder --log early && [ ! -s early ]'
