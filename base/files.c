@@ -257,7 +257,14 @@ Status writer_close(Writer *w)
 
 Status folder_writable(Arena *a, const char *path)
 {
-    const char *folder = dirname(arena_strdup(a, file_target(a, path)));
+    struct stat st;
+    const char *target = file_target(a, path);
+    bool there = stat(target, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return complain("write", path, EISDIR);
+    if (there && !S_ISREG(st.st_mode))               /* a pipe or a device is written where it is */
+        return access(target, W_OK) == 0 ? OK : complain("write", path, errno);
+    const char *folder = dirname(arena_strdup(a, target));
     return access(folder, W_OK | X_OK) == 0 ? OK : complain("write into", folder, errno);
 }
 

@@ -26,7 +26,7 @@ static const char **entries(Arena *a, const char *folder, uint32_t *n)
     *n = 0;
     DIR *dir = opendir(*folder ? folder : ".");
     for (struct dirent *d; dir && (d = readdir(dir));)
-        if (stem(d->d_name) > 0)
+        if (d->d_name[0] != '.')
             PUSH(a, name, *n, arena_strdup(a, d->d_name));
     if (dir)
         closedir(dir);

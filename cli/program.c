@@ -2,6 +2,7 @@
 #include "cli/program.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -23,10 +24,20 @@ static void leave_if_unread(void)
     }
 }
 
+/* A standard stream that was closed would become the next file that is opened, and have messages in it: what is
+ * written to it, or read from it, shall fail instead. */
+static void hold_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
 int program_main(ProgramName p, int argc, char **argv, Status (*command)(const Args *), void (*version)(void))
 {
     Arena *a = arena_new("arguments");
     Args args;
+    hold_closed_streams();
     signal(SIGPIPE, SIG_IGN);            /* a closed pipe is a failed write: what is under way ends in order; */
     signal(SIGXFSZ, SIG_IGN);            /* so is a file too large */
     Status s = args_read(a, p, argc, argv, &args);

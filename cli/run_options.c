@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* KIND@STEP=FILE */
+/* KIND@STEP=FILE; no kind has a '=', but a file may. */
 static Status read_dump(Arena *a, const char *text, DumpSpec *out)
 {
-    const char *equals = strrchr(text, '='), *at = NULL;
+    const char *equals = strchr(text, '='), *at = NULL;
     for (const char *p = text; equals && p < equals; p++)
         if (*p == '@')
             at = p;

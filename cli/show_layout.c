@@ -383,7 +383,7 @@ void show_conversions(Report *r, const Layout *l, const Only *only)
             if (has_value(l->g->op[o].arg[a]))
                 add_conversion(&c, l->g->op[o].arg[a], layout_need(l, (OpId){o}, a), l->g->op[o].path);
     for (uint32_t i = 0; i < l->g->noutput; i++)
-        add_conversion(&c, l->g->output[i], completed(l, l->g->output[i]), "output");
+        add_conversion(&c, l->g->output[i].value, completed(l, l->g->output[i].value), "output");
     if (has_value(l->g->loss))
         add_conversion(&c, l->g->loss, completed(l, l->g->loss), "report");
     convert_gradients(&c);

@@ -167,7 +167,13 @@ static bool same_weights(Pairing *k)
     return i == n && j == n;
 }
 
-/* What both stages have of the model's inputs and outputs is the same, and what one lacks
+static bool same_end(Pairing *k, ValueId v)
+{
+    bool made = is_made(k->a, v);
+    return made == is_made(k->b, v) && (!made || pair(k, v, v));
+}
+
+/* What both stages have of the model's inputs, outputs and losses is the same, and what one lacks
  * the other lacks. */
 static bool same_ends(Pairing *k)
 {
@@ -177,11 +183,12 @@ static bool same_ends(Pairing *k)
         if (g->value[i].role == ROLE_INPUT && (is_used(k->a, v) != is_used(k->b, v) || !pair(k, v, v)))
             return false;
     }
-    for (uint32_t i = 0; i < g->noutput; i++) {
-        bool made = is_made(k->a, g->output[i]);
-        if (made != is_made(k->b, g->output[i]) || (made && !pair(k, g->output[i], g->output[i])))
+    for (uint32_t i = 0; i < g->noutput; i++)
+        if (!same_end(k, g->output[i].value))
             return false;
-    }
+    for (uint32_t i = 0; i < k->a->losses.n; i++)
+        if (!same_end(k, k->a->losses.of[i].value))
+            return false;
     return !has_value(g->loss) || is_made(k->a, g->loss) == is_made(k->b, g->loss);
 }
 

@@ -217,7 +217,9 @@ static uint8_t *tensors_named(const Program *p, Arena *scratch)
         mark(used, p->instr[i].workspace);
     }
     for (uint32_t i = 0; i < p->noutput; i++)
-        mark(used, p->output[i]);
+        mark(used, p->output[i].tensor);
+    for (uint32_t i = 0; i < p->nterm; i++)
+        mark(used, p->term[i].tensor);
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
         const TensorId t[] = {s->weight, s->master, s->gradient, s->moment[0], s->moment[1], s->shard.master, s->shard.moment[0], s->shard.moment[1]};
@@ -247,7 +249,9 @@ static void renumber_all(Program *p, const uint32_t *to)
     for (uint32_t i = 0; i < p->ninput; i++)
         renumber(to, &p->input[i].tensor);
     for (uint32_t i = 0; i < p->noutput; i++)
-        renumber(to, &p->output[i]);
+        renumber(to, &p->output[i].tensor);
+    for (uint32_t i = 0; i < p->nterm; i++)
+        renumber(to, &p->term[i].tensor);
     for (uint32_t i = 0; i < p->nstate; i++) {
         State *s = &p->state[i];
         renumber(to, &s->weight);

@@ -68,6 +68,7 @@ static Status check_support(Codegen *cg)
 static Status open_all(Codegen *cg)
 {
     Lowering *lw = &cg->of_all;
+    lw->losses = graph_losses(lw->g, cg->arena);
     lw->micro = micro_read(cg->arena, lw->g, lw->plan->microbatches);
     TRY(check_support(cg));
     TRY(layout_read(cg->arena, lw->ds, lw->g, lw->plan, &lw->layout));

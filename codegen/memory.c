@@ -60,7 +60,9 @@ static void read_lifetimes(Program *p)
         touch(p, in->workspace, i);
     }
     for (uint32_t o = 0; o < p->noutput; o++) {
-        Buffer *b = &p->buffer[buffer_of(p, p->output[o]).i];
+        if (!has_tensor(p->output[o].tensor))
+            continue;
+        Buffer *b = &p->buffer[buffer_of(p, p->output[o].tensor).i];
         b->last = (int32_t)p->ninstr - 1;
         b->first = b->first < 0 ? b->last : b->first;
     }

@@ -51,6 +51,7 @@ typedef struct Lowering {
     const Cluster *cluster;
     Diags         *ds;
     Arena         *scratch;
+    Losses         losses;            /* that the minimized number is a sum of */
     Micro          micro;
     Layout         layout;
     Recompute      recompute;

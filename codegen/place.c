@@ -7,7 +7,7 @@
  *
  * The forward ops are placed twice: for training, and for evaluation (dropout
  * off, nothing saved), which has buffers of its own.  What is given from outside
- * or made once per step (weights, inputs, label counts) and the loss are shared. */
+ * or made once per step (weights, inputs, label counts) and losses are shared. */
 #include "codegen/pass.h"
 
 #include <assert.h>
@@ -339,13 +339,18 @@ static void close_proc(Program *p, ProcKind kind, uint32_t first)
         PUSH(p->arena, p->proc, p->nproc, ((Proc){.kind = kind, .first = first, .end = p->ninstr}));
 }
 
+static NamedTensor named_tensor(const Lowering *lw, NamedValue n, TensorId t)
+{
+    return (NamedTensor){arena_strdup(lw->p->arena, n.name), value_of(lw->g, n.value)->path, t};
+}
+
 /* What the model gives out is never left as summands. */
 static void place_outputs(Lowering *lw, World *w)
 {
     for (uint32_t i = 0; i < lw->g->noutput; i++) {
-        ValueId v = lw->g->output[i];
-        if (has_tensor(w->tensor[v.i]))
-            PUSH(lw->p->arena, lw->p->output, lw->p->noutput, as_placed(lw, w, v, crossing_placement(lw, v)));
+        NamedValue n = lw->g->output[i];
+        TensorId t = has_tensor(w->tensor[n.value.i]) ? as_placed(lw, w, n.value, crossing_placement(lw, n.value)) : NO_TENSOR;
+        PUSH(lw->p->arena, lw->p->output, lw->p->noutput, named_tensor(lw, n, t));
     }
 }
 
@@ -484,14 +489,43 @@ static void place_agreement(Lowering *lw, World *w)
     close_proc(lw->p, PROC_agree, first);
 }
 
-static void place_total(Lowering *lw, TensorId loss)
+/* A loss, where it lies. */
+static void sum_loss(Lowering *lw, ValueId loss, TensorId t)
+{
+    GridSet set = placement_on(&lw->layout.grid, lw->layout.value[loss.i], PLACE_PARTIAL);
+    if (!has_tensor(t))
+        return;
+    if (set)
+        sum_scalar(lw, t, set);
+    lw->p->tensor[t.i].partial = false;
+}
+
+static void place_total(Lowering *lw)
 {
     uint32_t first = lw->p->ninstr;
-    GridSet set = placement_on(&lw->layout.grid, lw->layout.value[lw->g->loss.i], PLACE_PARTIAL);
-    if (set)
-        sum_scalar(lw, loss, set);
-    lw->p->tensor[loss.i].partial = false;           /* summed where it lies */
+    sum_loss(lw, lw->g->loss, lw->p->loss);
+    for (uint32_t i = 0; i < lw->losses.n; i++)
+        sum_loss(lw, lw->losses.of[i].value, lw->p->term[i].tensor);
     close_proc(lw->p, PROC_total, first);
+}
+
+/* A loss has one tensor for training and evaluation, which nothing else takes.  After the last micro-batch it holds
+ * that of all, whether it is added up or made of what is. */
+static TensorId own_loss(Lowering *lw, World *w, ValueId v)
+{
+    if (!has_tensor(w->tensor[v.i]) && layout_has(&lw->layout, v, lw->stage))
+        w->tensor[v.i] = code_own(lw->p, tensor_of(lw, v), CLASS_scalars);
+    return w->tensor[v.i];
+}
+
+static void own_losses(Lowering *lw, World *w)
+{
+    if (has_value(lw->g->loss))
+        lw->p->loss = own_loss(lw, w, lw->g->loss);
+    for (uint32_t i = 0; i < lw->losses.n; i++) {
+        NamedValue n = lw->losses.of[i];
+        PUSH(lw->p->arena, lw->p->term, lw->p->nterm, named_tensor(lw, n, own_loss(lw, w, n.value)));
+    }
 }
 
 static void place_shared(Lowering *lw, World *w)
@@ -504,9 +538,7 @@ static void place_shared(Lowering *lw, World *w)
     place_phase(lw, w, PHASE_BEGIN);
     close_proc(lw->p, PROC_begin, 0);
     place_agreement(lw, w);
-    ValueId loss = lw->g->loss;
-    if (has_value(loss) && !has_tensor(w->tensor[loss.i]) && layout_has(&lw->layout, loss, lw->stage))
-        w->tensor[loss.i] = code_own(lw->p, tensor_of(lw, loss), CLASS_scalars);
+    own_losses(lw, w);
 }
 
 void place(Lowering *lw)
@@ -517,12 +549,11 @@ void place(Lowering *lw)
     if (has_value(g->loss)) {
         World train = world_new(lw, PROC_forward, &shared);
         place_training(lw, &train);
-        lw->p->loss = shared.tensor[g->loss.i];
     }
     World eval = world_new(lw, PROC_evaluate, &shared);
     place_forward(lw, &eval);
-    if (has_tensor(lw->p->loss))
-        place_total(lw, lw->p->loss);
+    if (has_value(g->loss))
+        place_total(lw);
 }
 
 /* ---- one op alone ---- */

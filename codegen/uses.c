@@ -41,7 +41,8 @@ Uses uses_read(Program *p, Arena *a)
     for (uint32_t b = 0; b < p->nbuffer; b++)
         u.kept[b] = p->buffer[b].cls != CLASS_working;
     for (uint32_t o = 0; o < p->noutput; o++)
-        u.kept[buffer_of(p, p->output[o]).i] = true;
+        if (has_tensor(p->output[o].tensor))
+            u.kept[buffer_of(p, p->output[o].tensor).i] = true;
     for (uint32_t s = 0; s < p->nstate; s++)
         if (has_tensor(p->state[s].gradient))
             u.gradient[buffer_of(p, p->state[s].gradient).i] = true;

@@ -163,7 +163,7 @@ static void check_ops(RanksCheck *c, const Names *ops)
     }
 }
 
-/* ---- sums of scalars: label counts, the loss ---- */
+/* ---- sums of scalars: label counts, losses ---- */
 
 static bool is_group(const RanksCheck *c, const Program *p, const Instr *in, GridSet set)
 {
@@ -192,16 +192,24 @@ static void check_sum(RanksCheck *c, const Program *p, ProcKind kind, const char
         broken(&c->k, "rank %u sums '%s' over ranks %u times, expected %d", p->rank, path, sums, set ? 1 : 0);
 }
 
+static void check_loss(RanksCheck *c, const Program *p, ValueId loss, TensorId t)
+{
+    if (has_tensor(t))
+        check_sum(c, p, PROC_total, value_of(c->g, loss)->path, placement_on(&c->layout.grid, c->layout.value[loss.i], PLACE_PARTIAL));
+}
+
 static void check_scalars(RanksCheck *c)
 {
     const Graph *g = c->g;
+    Losses losses = graph_losses(g, c->scratch);
     for (uint32_t r = 0; r < c->n; r++) {
         const Program *p = c->rank[r];
         for (uint32_t v = 0; v < g->nvalue; v++)
             if (c->layout.agree[v] && layout_has(&c->layout, (ValueId){v}, r / c->per_stage))
                 check_sum(c, p, PROC_agree, g->value[v].path, c->layout.agree[v]);
-        if (has_tensor(p->loss))
-            check_sum(c, p, PROC_total, value_of(g, g->loss)->path, placement_on(&c->layout.grid, c->layout.value[g->loss.i], PLACE_PARTIAL));
+        check_loss(c, p, g->loss, p->loss);
+        for (uint32_t i = 0; i < losses.n; i++)
+            check_loss(c, p, losses.of[i].value, p->term[i].tensor);
     }
 }
 

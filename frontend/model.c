@@ -172,7 +172,7 @@ static const bool *values_with_a_part(const Elab *e)
     if (has_value(g->loss))
         part[g->loss.i] = true;
     for (uint32_t i = 0; i < g->noutput; i++)
-        part[g->output[i].i] = true;
+        part[g->output[i].value.i] = true;
     for (uint32_t o = g->nop; o-- > 0;) {            /* what an op reads was made before it */
         bool wanted = false;
         for (int k = 0; k < g->op[o].nout; k++)

@@ -80,10 +80,19 @@ void scope_declare(Elab *e, Scope *s, const Node *name, SymbolKind kind, Term te
     diag_note(e->ds, d, old->declared, "'%s' is declared here", name->text);
 }
 
+/* Losses go by the names of variables. */
+static void note_name(const Elab *e, Term t, const char *name)
+{
+    Value *v = t.kind == TERM_TENSOR ? value_of(e->g, t.value) : NULL;
+    if (v && v->rank == 0)
+        v->variable = arena_strdup(e->g->arena, name);
+}
+
 /* What may be assigned: variables, inputs and the tensors and numbers a block is given. */
 void scope_assign(Elab *e, Scope *s, const Node *name, Term term)
 {
     Symbol *old = scope_find(s, name->text);
+    note_name(e, term, name->text);
     if (!old) {
         add(e, s, name, SYM_VARIABLE, term);
         return;

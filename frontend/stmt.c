@@ -177,7 +177,7 @@ static void statement_output(Elab *e, Scope *s, const Node *n)
         if (!sym || sym->term.kind == TERM_POISON)
             continue;
         if (sym->term.kind == TERM_TENSOR)
-            PUSH(e->g->arena, e->g->output, e->g->noutput, sym->term.value);
+            PUSH(e->g->arena, e->g->output, e->g->noutput, ((NamedValue){arena_strdup(e->g->arena, n->kid[i]->text), sym->term.value}));
         else
             fail(e, n->kid[i]->at, "an output is a tensor, but '%s' is %s", n->kid[i]->text, term_describe(e, sym->term));
     }

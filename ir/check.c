@@ -264,7 +264,7 @@ static void check_roots(Checker *c, const Graph *g)
     if (g->batch.i != NO_DIM.i && g->batch.i >= g->ndim)
         broken(c, "the batch is no dim");
     for (uint32_t i = 0; i < g->noutput; i++)
-        if (!valid(g, g->output[i]))
+        if (!valid(g, g->output[i].value))
             broken(c, "output %u is no value", i);
 }
 

@@ -63,6 +63,7 @@ typedef struct Value {
     DimId       axis[MAX_RANK];
     OpId        maker;                /* NO_OP for inputs and weights */
     ValueId     gradient;             /* its whole gradient, from graph_differentiate(); NO_VALUE; not in dumps */
+    const char *variable;             /* of a single number: what the text assigned it to last; NULL; not in dumps */
     Span        at;
 } Value;
 
@@ -133,6 +134,9 @@ typedef struct Optimizer {
 /* Moments that an optimizer keeps of a weight element. */
 int optimizer_moments(const Optimizer *);
 
+/* A value under the name that the model's text has for it. */
+typedef struct NamedValue { const char *name; ValueId value; } NamedValue;
+
 typedef struct Override { const char *name, *text; } Override;    /* -D name=text */
 
 typedef struct Graph {
@@ -142,7 +146,7 @@ typedef struct Graph {
     Value      *value;    uint32_t nvalue;
     Op         *op;       uint32_t nop;
     Weight     *weight;   uint32_t nweight;          /* in order of declaration */
-    ValueId    *output;   uint32_t noutput;
+    NamedValue *output;   uint32_t noutput;
     Override   *override; uint32_t noverride;
     ValueId     loss;                 /* the value minimized, or NO_VALUE: inference */
     DimId       batch;                /* the dim called batch, or NO_DIM */
@@ -208,6 +212,11 @@ void graph_complete(Graph *);
 /* Append the backward ops: gradients of every trained weight that reaches the
  * loss.  Needs a loss; completes the graph first.  One rule per op, in grad_rules.c. */
 void graph_differentiate(Graph *);
+
+/* The losses that the minimized number is a sum of, each before its weight, in order of the text (losses.c); n is 0
+ * where it is one by itself. */
+typedef struct Losses { NamedValue *of; uint32_t n; } Losses;
+Losses graph_losses(const Graph *, Arena *);
 
 /* Whether some weight that is not frozen reaches the loss. */
 bool graph_trains(const Graph *);

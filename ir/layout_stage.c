@@ -181,7 +181,7 @@ static void read_uses(Layout *l)
                 if (has_value(g->op[o].arg[a]) && !is_spread_sum(l, &g->op[o], a, s))
                     l->used[g->op[o].arg[a].i] |= (StageSet)1 << s;
     for (uint32_t i = 0; i < g->noutput; i++)
-        l->used[g->output[i].i] |= stages_of(l, g->output[i]) & (StageSet)(((StageSet)2 << (l->nstages - 1)) - 1);
+        l->used[g->output[i].value.i] |= stages_of(l, g->output[i].value) & (StageSet)(((StageSet)2 << (l->nstages - 1)) - 1);
 }
 
 /* From where a stage that lacks a value gets it: the nearest that makes it, of those before the stage going forward

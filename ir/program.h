@@ -129,7 +129,7 @@ typedef struct Instr {
     X(forward) X(backward)                                                               \
     X(update)     /* gradients summed over ranks; norm, clip, optimizer */                \
     X(evaluate)   /* forward only, dropout off */                                         \
-    X(total)      /* after the last forward or evaluate: the loss summed over ranks */
+    X(total)      /* after the last forward or evaluate: losses summed over ranks */
 typedef enum ProcKind {
 #define X(name) PROC_##name,
     PROC_LIST(X)
@@ -191,6 +191,12 @@ typedef struct State {
     bool        frozen, decays;
 } State;
 
+/* What a run tells of by a name that the model's text has for it.  The programs of all ranks have all of them. */
+typedef struct NamedTensor {
+    const char *name, *path;          /* path: the value's */
+    TensorId    tensor;               /* NO_TENSOR: another stage's */
+} NamedTensor;
+
 /* Ranks that communicate with each other: ascending, or source and destination of a
  * send and its recv. */
 typedef struct RankGroup { uint32_t *rank, n; } RankGroup;
@@ -210,7 +216,8 @@ typedef struct Program {
     Input      *input;  uint32_t ninput;
     State      *state;  uint32_t nstate;
     TensorId    loss, norm;           /* scalars; norm: sum of squares of all gradients */
-    TensorId   *output; uint32_t noutput;            /* values the model outputs */
+    NamedTensor *term;  uint32_t nterm;              /* scalars: the losses that `loss` is a sum of; none: it is one by itself */
+    NamedTensor *output; uint32_t noutput;           /* values the model outputs */
     Optimizer   optimizer;
     Precision   precision;
     int64_t     batch, microbatches;  /* global batch in samples; micro-batches a step */

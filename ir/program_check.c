@@ -327,7 +327,9 @@ static void check_outside(Checker *k, const Program *p)
     for (uint32_t i = 0; i < p->ninput; i++)
         check_input(k, p, &p->input[i]);
     for (uint32_t i = 0; i < p->noutput; i++)
-        check_named(k, p, "the tensor", "an output", p->output[i], true);
+        check_named(k, p, "the tensor", p->output[i].name, p->output[i].tensor, false);
+    for (uint32_t i = 0; i < p->nterm; i++)
+        check_named(k, p, "the loss", p->term[i].name, p->term[i].tensor, false);
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
         check_named(k, p, "the weight", s->path, s->weight, true);

@@ -4,7 +4,7 @@
 #include "ir/program.h"
 #include "ir/record.h"
 
-enum { PROGRAM_VERSION = 2, ACCUMULATES = ACC_AFTER_FIRST + 1 };
+enum { PROGRAM_VERSION = 3, ACCUMULATES = ACC_AFTER_FIRST + 1 };
 
 static const char *class_name(unsigned i)
 {
@@ -210,6 +210,15 @@ static void print_state(FILE *f, const State *s)
     fprintf(f, " frozen=%s decays=%s\n", bool_text(s->frozen), bool_text(s->decays));
 }
 
+static void print_named(FILE *f, const char *tag, const NamedTensor *n)
+{
+    fputs(tag, f);
+    record_put_string(f, "name", n->name);
+    record_put_string(f, "path", n->path);
+    put_tensor(f, "tensor", n->tensor);
+    fputc('\n', f);
+}
+
 void program_print(FILE *f, const Program *p)
 {
     fprintf(f, "program %d\n", PROGRAM_VERSION);
@@ -233,8 +242,10 @@ void program_print(FILE *f, const Program *p)
         print_input(f, &p->input[i]);
     for (uint32_t i = 0; i < p->nstate; i++)
         print_state(f, &p->state[i]);
+    for (uint32_t i = 0; i < p->nterm; i++)
+        print_named(f, "loss", &p->term[i]);
     for (uint32_t i = 0; i < p->noutput; i++)
-        fprintf(f, "output tensor=%u\n", p->output[i].i);
+        print_named(f, "output", &p->output[i]);
 }
 
 /* ---- reading: records stand in the order they are printed in, the model's loss
@@ -482,10 +493,19 @@ static void read_state(Records *r, Program *p)
     PUSH(p->arena, p->state, p->nstate, s);
 }
 
+static NamedTensor get_named(Records *r, const Program *p)
+{
+    return (NamedTensor){record_string(r, "name"), record_string(r, "path"), get_tensor(r, "tensor", p)};
+}
+
+static void read_loss(Records *r, Program *p)
+{
+    PUSH(p->arena, p->term, p->nterm, get_named(r, p));
+}
+
 static void read_output(Records *r, Program *p)
 {
-    TensorId t = {(uint32_t)record_int(r, "tensor", 0, (int64_t)p->ntensor - 1)};
-    PUSH(p->arena, p->output, p->noutput, t);
+    PUSH(p->arena, p->output, p->noutput, get_named(r, p));
 }
 
 static const struct { const char *tag; void (*read)(Records *, Program *); } readers[] = {
@@ -493,7 +513,7 @@ static const struct { const char *tag; void (*read)(Records *, Program *); } rea
     {"group", read_group},
     {"buffer", read_buffer}, {"tensor", read_tensor}, {"instr", read_instr},         {"proc", read_proc},
     {"call", read_call},     {"wait", read_wait},     {"input", read_input},         {"state", read_state},
-    {"output", read_output},
+    {"loss", read_loss},     {"output", read_output},
 };
 
 Status program_read(Arena *a, FILE *in, const char *name, FILE *err, Program **out)

@@ -4,7 +4,7 @@
 #include "ir/check.h"
 #include "ir/record.h"
 
-enum { GRAPH_VERSION = 1, PHASES = PHASE_UPDATE + 1 };
+enum { GRAPH_VERSION = 2, PHASES = PHASE_UPDATE + 1 };
 
 static const char *phase_name(unsigned i)
 {
@@ -106,8 +106,11 @@ void graph_print(FILE *f, const Graph *g)
         print_op(f, g, i);
     for (uint32_t i = 0; i < g->nweight; i++)
         print_weight(f, &g->weight[i]);
-    for (uint32_t i = 0; i < g->noutput; i++)
-        fprintf(f, "output value=%u\n", g->output[i].i);
+    for (uint32_t i = 0; i < g->noutput; i++) {
+        fprintf(f, "output value=%u", g->output[i].value.i);
+        record_put_string(f, "name", g->output[i].name);
+        fputc('\n', f);
+    }
 }
 
 /* ---- reading ---- */
@@ -239,7 +242,7 @@ static void read_weight(Records *r, Graph *g)
 static void read_output(Records *r, Graph *g)
 {
     ValueId v = {(uint32_t)record_int(r, "value", 0, (int64_t)g->nvalue - 1)};
-    PUSH(g->arena, g->output, g->noutput, v);
+    PUSH(g->arena, g->output, g->noutput, ((NamedValue){record_string(r, "name"), v}));
 }
 
 static void read_precision(Records *r, Graph *g)

@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_STATIC_LINKING_ONLY       /* states that need no heap */
@@ -307,9 +308,21 @@ void checkpoint_ignored(Arena *a, const char *dir, int64_t latest)
             fprintf(stderr, "note: ignoring '%s': '%s/latest' names step %" PRId64 "\n", steps_folder(a, dir, step[i], ""), dir, latest);
 }
 
+/* One of the files of a folder, given in its place. */
+static Status refuse_file(Arena *a, const char *dir)
+{
+    struct stat st;
+    if (stat(dir, &st) != 0 || S_ISDIR(st.st_mode))
+        return OK;
+    fprintf(stderr, "error: --resume '%s': that is a file, but checkpoints are folders\nhelp: '--resume %s' has the folder that it is in\n", dir,
+            dirname(arena_strdup(a, dir)));
+    return ERR_REJECT;
+}
+
 Status checkpoint_find(Arena *a, const char *dir, Progress *at, const char **folder)
 {
     *folder = dir;
+    TRY(refuse_file(a, dir));
     if (access(arena_printf(a, "%s/state.json", dir), F_OK) == 0)
         return read_progress(a, dir, at);
     char name[64] = "";

@@ -291,10 +291,20 @@ static Status open_tensors(Arena *a, Data *d, const char *const *spec, uint32_t 
     }
     for (uint32_t i = 0; i < d->ncolumn; i++)
         if (!d->column[i].path) {
-            fprintf(stderr, "error: no data for input '%s': give it as '%s=FILE'\n", d->column[i].input->name, d->column[i].input->name);
+            fprintf(stderr, "error: no data for input '%s' beside '%s': give it as '%s=FILE'\n", d->column[i].input->name, spec[0], d->column[i].input->name);
             return ERR_USAGE;
         }
     return OK;
+}
+
+/* The plan is what may come from standard input. */
+static Status refuse_standard_input(const char *spec)
+{
+    const char *path = strrchr(spec, '=') ? strrchr(spec, '=') + 1 : spec;
+    if (strcmp(path, "-") != 0 || access(path, F_OK) == 0 || access(spec, F_OK) == 0)
+        return OK;
+    fprintf(stderr, "error: data '%s': samples are read in any order, so they cannot come from standard input: give a file\n", spec);
+    return ERR_USAGE;
 }
 
 static Status open_specs(Arena *a, Data *d, const char *const *spec, uint32_t n)
@@ -316,6 +326,8 @@ Status data_open(Arena *a, const Program *p, const char *const *spec, uint32_t n
         d->column[i].fd = -1;
     for (uint32_t i = 0; i < p->ninput; i++)
         TRY(make_column(a, p, &p->input[i], &d->column[i]));
+    for (uint32_t i = 0; i < n; i++)
+        TRY(refuse_standard_input(spec[i]));
     return open_specs(a, d, spec, n);
 }
 

@@ -77,8 +77,17 @@ static void add_item(Arena *a, DumpSpec *d, Stored item)
     PUSH(a, d->list.tensor, d->list.n, item);
 }
 
+/* Which tensors are copied when they are made, instead of x. */
+typedef bool (*Stands)(const Program *, TensorId x, TensorId t);
+
+static bool has_bytes_of(const Program *p, TensorId x, TensorId t)
+{
+    const Tensor *a = &p->tensor[x.i], *b = &p->tensor[t.i];
+    return a->buffer.i == b->buffer.i && a->at == b->at && tensor_bytes(a) == tensor_bytes(b);
+}
+
 /* Copy the value whenever it is made, whatever view of it is. */
-static void watch(Arena *a, Rank *r, DumpSpec *d, TensorId id)
+static void watch(Arena *a, Rank *r, DumpSpec *d, TensorId id, Stands stands)
 {
     const Program *p = r->program;
     int64_t bytes = tensor_bytes(&p->tensor[id.i]);
@@ -86,7 +95,7 @@ static void watch(Arena *a, Rank *r, DumpSpec *d, TensorId id)
     s.part.data = arena_alloc(a, (size_t)(bytes * s.part.micros));
     s.part.copied = true;
     for (uint32_t t = 0; t < p->ntensor; t++)
-        if (is_in(p, (TensorId){t}, id))
+        if (stands(p, (TensorId){t}, id))
             PUSH(a, r->watch, r->nwatch, ((Watch){(TensorId){t}, s.batch >= 0, s.part.data}));
     add_item(a, d, s);
 }
@@ -109,6 +118,8 @@ static const char *nearest_path(Arena *a, const Program *p, const char *path)
             PUSH(a, pool, n, p->tensor[i].path);
     for (uint32_t i = 0; i < p->nstate; i++)
         PUSH(a, pool, n, p->state[i].path);
+    for (uint32_t i = 0; i < p->noutput; i++)
+        PUSH(a, pool, n, p->output[i].name);
     return nearest_name(path, pool, n);
 }
 
@@ -120,12 +131,32 @@ static bool is_placed(const Program *p, const char *path)
     return false;
 }
 
-/* An output is known by the path of what made it, which may be another word than the model's text has for it. */
+/* The path of what made an output, which may be another word than the model's text has for it; NULL: there is no output of that name. */
+static const char *output_path(const Program *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->noutput; i++)
+        if (strcmp(p->output[i].name, name) == 0)
+            return p->output[i].path;
+    return NULL;
+}
+
+static bool is_output(const Program *p, const char *kind)
+{
+    uint32_t i = 0;
+    while (i < p->noutput && strcmp(p->output[i].name, kind) != 0 && strcmp(p->output[i].path, kind) != 0)
+        i++;
+    return i < p->noutput;
+}
+
 static void say_outputs(const Program *p)
 {
     fputs(p->noutput == 1 ? "the model's output is" : "the model's outputs are", stderr);
-    for (uint32_t i = 0; i < p->noutput; i++)
-        fprintf(stderr, "%s '%s'", i ? "," : "", p->tensor[p->output[i].i].path);
+    for (uint32_t i = 0; i < p->noutput; i++) {
+        const NamedTensor *o = &p->output[i];
+        fprintf(stderr, "%s '%s'", i ? "," : "", o->name);
+        if (strcmp(o->name, o->path) != 0)
+            fprintf(stderr, " (of path '%s')", o->path);
+    }
 }
 
 /* Why no rank has what is asked for. */
@@ -135,6 +166,9 @@ static void say_missing(Arena *a, const Program *p, const DumpSpec *d, Found fou
     const char *near = found == FOUND_NOTHING ? nearest_path(a, p, d->kind) : NULL;
     if (is_list(d->kind)) {
         fprintf(stderr, "error: --dump '%s': the program has none\n", d->kind);
+    } else if (trains(p) && is_output(p, d->kind)) {
+        fprintf(stderr, "error: --dump '%s': the steps of a training do not store this output by itself; plan the model without 'minimize', and run that with this "
+                "--dump: '--resume DIR' gives it the weights\n", d->kind);
     } else if (found == FOUND_SUMMANDS) {
         fprintf(stderr, "error: --dump '%s': ranks hold summands of this value, and no instruction of the program adds them up by themselves; %s\n",
                 d->kind, list);
@@ -142,7 +176,7 @@ static void say_missing(Arena *a, const Program *p, const DumpSpec *d, Found fou
         fprintf(stderr, "error: --dump '%s': no instruction of the program stores this value by itself: it is fused into another, added into "
                 "another's memory, or another view of one; %s\n", d->kind, list);
     } else {
-        fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples or the path of a value that the program stores; ", d->kind);
+        fprintf(stderr, "error: --dump '%s': expected weights, grads, moments, samples, an output's name or the path of a value that the program stores; ", d->kind);
         if (near)
             fprintf(stderr, "did you mean '%s'?%s", near, p->noutput ? " " : "");
         if (p->noutput)
@@ -160,12 +194,12 @@ static const State *find_state(const Program *p, const char *path)
 }
 
 /* An input has a slot per micro-batch. */
-static bool add_input(Arena *a, const Rank *r, DumpSpec *d)
+static bool add_input(Arena *a, const Rank *r, DumpSpec *d, const char *path)
 {
     const Program *p = r->program;
     for (uint32_t i = 0; i < p->ninput; i++) {
         TensorId id = p->input[i].tensor;
-        if (strcmp(p->input[i].name, d->kind) != 0 || !has_tensor(id))
+        if (strcmp(p->input[i].name, path) != 0 || !has_tensor(id))
             continue;
         add_item(a, d, stored_whole(r, id, d->kind, rank_at(r, id, 0, 0), p->buffer[p->tensor[id.i].buffer.i].bytes));
         return true;
@@ -173,28 +207,42 @@ static bool add_input(Arena *a, const Rank *r, DumpSpec *d)
     return false;
 }
 
-static Found add_path(Arena *a, Rank *r, DumpSpec *d)
+/* What a forward run gives out is there, whole, when a micro-batch went through, also where it is but a view of what an instruction makes. */
+static bool find_output(const Program *p, const char *path, TensorId *out)
+{
+    uint32_t i = 0;
+    while (i < p->noutput && (trains(p) || !has_tensor(p->output[i].tensor) || strcmp(p->output[i].path, path) != 0))
+        i++;
+    if (i < p->noutput)
+        *out = p->output[i].tensor;
+    return i < p->noutput;
+}
+
+static Found add_path(Arena *a, Rank *r, DumpSpec *d, const char *path)
 {
     static const char grad[] = "grad:";
     TensorId t;
-    if (strncmp(d->kind, grad, strlen(grad)) == 0)
-        d->list = states_list(a, r, STATES_GRADIENTS, d->kind + strlen(grad));
+    if (strncmp(path, grad, strlen(grad)) == 0)
+        d->list = states_list(a, r, STATES_GRADIENTS, path + strlen(grad));
     for (uint32_t i = 0; i < d->list.n; i++)
         d->list.tensor[i].shape.name = d->kind;
-    if (d->list.n > 0 || add_input(a, r, d))
+    if (d->list.n > 0 || add_input(a, r, d, path))
         return FOUND;
-    Found found = find_made(r->program, d->kind, &t);
+    Found found = find_made(r->program, path, &t);
+    if (found != FOUND && find_output(r->program, path, &t)) {
+        watch(a, r, d, t, has_bytes_of);
+        return FOUND;
+    }
     if (found == FOUND)
-        watch(a, r, d, t);
-    return found == FOUND_NOTHING && is_placed(r->program, d->kind) ? FOUND_INSIDE : found;
+        watch(a, r, d, t, is_in);
+    return found == FOUND_NOTHING && is_placed(r->program, path) ? FOUND_INSIDE : found;
 }
 
 /* ---- preparing ---- */
 
-/* What this rank has of it; *after: as it is after a step, not during it. */
-static Found find_items(Arena *a, Rank *r, DumpSpec *d, bool *after)
+/* What this rank has of a word or a path; *after: as it is after a step, not during it. */
+static Found find_items(Arena *a, Rank *r, DumpSpec *d, const char *kind, bool *after)
 {
-    const char *kind = d->kind;
     *after = true;
     if (strcmp(kind, "weights") == 0)
         d->list = states_list(a, r, STATES_WEIGHTS, NULL);
@@ -209,33 +257,50 @@ static Found find_items(Arena *a, Rank *r, DumpSpec *d, bool *after)
     if (*after)
         return FOUND;
     if (strcmp(kind, "grads") != 0)
-        return add_path(a, r, d);
+        return add_path(a, r, d, kind);
     d->list = states_list(a, r, STATES_GRADIENTS, NULL);
     return FOUND;
 }
 
+/* What all ranks know of it, and whether it is as after a step. */
+typedef struct Shared { Found found; bool after; } Shared;
+
 /* The ranks put together what they have. */
-static Status share_items(Arena *a, Rank *r, DumpSpec *d, int64_t *least)
+static Status share_items(Arena *a, Rank *r, DumpSpec *d, const char *kind, Shared *s)
 {
     bool after;
     d->list = (StoredList){0};
-    int64_t found[] = {find_items(a, r, d, &after), 0};
+    int64_t found[] = {find_items(a, r, d, kind, &after), 0};
     found[1] = after && d->list.n > 0;
     TRY(rank_agree(r, found, 2, REDUCE_MAX));
+    *s = (Shared){(Found)found[0], found[1]};
     StoredList mine = d->list;
-    TRY(stored_share(r, a, &mine, &d->list));
-    *least += !found[1] && strcmp(d->kind, "samples") != 0;
-    if (d->list.n > 0 || strcmp(d->kind, "samples") == 0)
+    return stored_share(r, a, &mine, &d->list);
+}
+
+/* A value is asked for by its path, else by its name among the outputs.  That the two are of different values is said. */
+static Status share_named(Arena *a, Rank *r, DumpSpec *d, int64_t *least)
+{
+    Shared s;
+    bool samples = strcmp(d->kind, "samples") == 0;
+    const char *output = output_path(r->program, d->kind);
+    TRY(share_items(a, r, d, d->kind, &s));
+    if (d->list.n > 0 && output && strcmp(output, d->kind) != 0 && rank_reports(r))
+        fprintf(stderr, "note: --dump '%s': written is the value of that path; the model's output '%s' is '%s'\n", d->kind, d->kind, output);
+    if (d->list.n == 0 && output)
+        TRY(share_items(a, r, d, output, &s));
+    *least += !s.after && !samples;
+    if (d->list.n > 0 || samples)
         return OK;
     if (rank_reports(r))
-        say_missing(a, r->program, d, (Found)found[0]);
+        say_missing(a, r->program, d, s.found);
     return ERR_USAGE;
 }
 
 static Status prepare_one(Arena *a, Rank *r, DumpSpec *d, int64_t first, int64_t last)
 {
     int64_t least = first;
-    TRY(share_items(a, r, d, &least));
+    TRY(share_named(a, r, d, &least));
     if (d->step >= least && d->step <= last)
         return OK;
     if (rank_reports(r))

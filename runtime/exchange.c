@@ -133,8 +133,6 @@ static void make_groups(Rank *r, const GroupIds *ids)
 
 /* ---- agreement ---- */
 
-enum { MOST_AGREED = 16 };
-
 Status rank_agree(const Rank *r, int64_t *v, int n, ReduceOp op)
 {
     assert(n <= MOST_AGREED);

@@ -1,7 +1,9 @@
 /* Log: JSON lines for machines, a status line for people on a terminal. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -104,12 +106,31 @@ static Status written(Log *l)
     return s;
 }
 
+/* One that is longer than the terminal is wide would leave its head behind whenever the next comes. */
+static int room_of_line(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : INT_MAX;
+}
+
 static void status_line(const Log *l, const StepReport *s)
 {
     double rate = (seconds_now() - l->started) / (double)(s->step - l->first);
     long left = (long)(rate * (double)(l->steps - s->step));
-    fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step,
-            (long long)l->steps, s->loss, (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60);
+    char line[200 + sizeof(LossText)];
+    LossText parts;
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step, (long long)l->steps, s->loss,
+             losses_text(&parts, &s->parts), (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60);
+    fprintf(stderr, "\r%.*s", room_of_line(), line);
+}
+
+/* A key of its own, and nothing where the loss is one by itself. */
+static void put_parts(FILE *f, const char *key, const LossParts *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        fprintf(f, "%s\"%s\": %.17g", i ? ", " : key, l->of[i].name, l->value[i]);
+    if (l->n > 0)
+        fputc('}', f);
 }
 
 Status log_step(Log *l, const StepReport *s)
@@ -118,8 +139,9 @@ Status log_step(Log *l, const StepReport *s)
         status_line(l, s);
     if (!l->file)
         return OK;
-    fprintf(l->file, "{\"step\": %lld, \"loss\": %.17g, \"grad_norm\": %.17g, \"lr\": %.17g, \"tokens\": %lld, "
-            "\"seconds\": %.9g, \"tokens_per_s\": %.6g, \"mfu\": %.6g}\n", (long long)s->step, s->loss, s->norm, s->lr,
+    fprintf(l->file, "{\"step\": %lld, \"loss\": %.17g", (long long)s->step, s->loss);
+    put_parts(l->file, ", \"losses\": {", &s->parts);
+    fprintf(l->file, ", \"grad_norm\": %.17g, \"lr\": %.17g, \"tokens\": %lld, \"seconds\": %.9g, \"tokens_per_s\": %.6g, \"mfu\": %.6g}\n", s->norm, s->lr,
             (long long)s->tokens, s->seconds, (double)s->tokens / s->seconds, s->mfu);
     return written(l);
 }
@@ -138,15 +160,18 @@ void log_note(Log *l, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
-Status log_eval(Log *l, int64_t step, double loss)
+Status log_eval(Log *l, int64_t step, double loss, const LossParts *parts)
 {
+    LossText text;
     if (l->silent)
         return OK;
     clear_line(l);
-    fprintf(stderr, "step %lld: held-out loss %.4f\n", (long long)step, loss);
+    fprintf(stderr, "step %lld: held-out loss %.4f%s\n", (long long)step, loss, losses_text(&text, parts));
     if (!l->file)
         return OK;
-    fprintf(l->file, "{\"step\": %lld, \"eval_loss\": %.17g}\n", (long long)step, loss);
+    fprintf(l->file, "{\"step\": %lld, \"eval_loss\": %.17g", (long long)step, loss);
+    put_parts(l->file, ", \"eval_losses\": {", parts);
+    fputs("}\n", l->file);
     return written(l);
 }
 

@@ -1,7 +1,10 @@
 /* Prepare: options, data and files of a run, before anything is mapped or written. */
 #include <assert.h>
+#include <errno.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -155,11 +158,26 @@ static Status lock_folder(Run *r)
     return OK;
 }
 
+/* Asked before ranks start: the one that writes the log would be missed by the others. */
+static Status check_log(Arena *a, const char *path)
+{
+    struct stat st;
+    if (!path || strcmp(path, "-") == 0)
+        return OK;
+    bool there = stat(path, &st) == 0;
+    int reason = there && S_ISDIR(st.st_mode) ? EISDIR : access(there ? path : dirname(arena_strdup(a, path)), W_OK) != 0 ? errno : 0;
+    if (reason == 0)
+        return OK;
+    fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(reason));
+    return ERR_IO;
+}
+
 Status run_prepare(Run *r)
 {
     const RunOptions *o = r->o;
     TRY(check_options(r->program, o));
     TRY(apply_settings(r->program, o, &r->optimizer));
+    TRY(check_log(r->arena, o->log));
     if (o->trace)
         TRY(folder_writable(r->arena, o->trace));
     if (r->speaks)                                   /* where there are many ranks: before they start */

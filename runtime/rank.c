@@ -300,7 +300,7 @@ double rank_scalar(const Rank *r, TensorId id)
     const void *at;
     if (r->executor->look(r, rank_at(r, id, 0, 0), tensor_bytes(t), &at) != OK)
         return (double)NAN;
-    return t->dtype == DT_f64 ? *(const double *)at : (double)*(const float *)at;
+    return get((Reals){t->dtype, (void *)at}, 0);
 }
 
 double learning_rate(const Optimizer *o, int64_t done)

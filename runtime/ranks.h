@@ -35,8 +35,11 @@ Status exchange(const Rank *, const KCall *);
 /* Before a procedure is called: until its buffers may be written again. */
 Status exchange_settle(const Rank *, uint32_t proc);
 /* Element by element over all ranks, the same everywhere; nothing for a rank that is
- * alone.  n <= 16. */
+ * alone. */
+enum { MOST_AGREED = 16 };            /* numbers at once */
 Status rank_agree(const Rank *, int64_t *v, int n, ReduceOp);
+/* The losses that the program's is a sum of, program->nterm of them, whichever rank has them (losses.c). */
+Status losses_read(const Rank *, double *of);
 /* What came of something that ranks did, each on its own: OK when it went well for all.  A
  * rank that failed has said why. */
 Status rank_outcome(const Rank *, Status mine);

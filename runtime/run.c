@@ -115,17 +115,14 @@ static Status agree(Run *r, bool finite, Verdict *v)
     return OK;
 }
 
-/* A number as people read it: one that is none has no sign. */
-static double plain(double x)
-{
-    return isnan(x) ? (double)NAN : x;
-}
-
 static Status not_finite(Run *r, double loss, double norm)
 {
     const char *save = r->o->save;
+    LossText text;
+    LossParts parts = run_parts(r, r->part);
     r->alike = true;
-    run_note(r, "error: step %lld: loss %g, gradient norm %g: not a number to go on with%s%s", (long long)r->rank.step.step, plain(loss), plain(norm),
+    run_note(r, "error: step %lld: loss %g%s, gradient norm %g: not a number to go on with%s%s", (long long)r->rank.step.step, plain(loss),
+             losses_text(&text, &parts), plain(norm),
              run_updates(r->program) ? "; the step is not saved" : "", !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
     if (run_updates(r->program))
         run_note(r, "help: a smaller rate ('--set lr=%g'), a clipped gradient ('--set clip=1'), or a look at the data for what is out of range",
@@ -147,7 +144,7 @@ static Status report_step(Run *r, double loss, double norm, double seconds)
     r->seconds += seconds;
     r->loss = loss;
     StepReport report = {.step = r->rank.step.step, .unit = unit_of(p), .loss = loss, .norm = norm, .lr = r->rank.step.lr, .seconds = seconds,
-                         .tokens = p->tokens, .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak * p->nranks) : 0};
+                         .tokens = p->tokens, .parts = run_parts(r, r->part), .mfu = p->peak > 0 ? p->model_flops / (seconds * p->peak * p->nranks) : 0};
     return log_step(&r->log, &report);
 }
 
@@ -181,6 +178,7 @@ static Status train_step(Run *r, bool *stop)
     TRY(s);
     double seconds = seconds_now() - start;
     double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0, norm = sqrt(rank_scalar(&r->rank, p->norm));
+    TRY(losses_read(&r->rank, r->part));
     Verdict v;
     TRY(agree(r, isfinite(loss) && isfinite(norm), &v));
     if (!v.finite)
@@ -204,12 +202,14 @@ static void mark(const Run *r)
 /* The line a run without a terminal and without a log still ends with. */
 static void say_what_was_done(Run *r)
 {
-    char text[160];
+    char text[160 + sizeof(LossText)];
+    LossText parts;
+    LossParts of = run_parts(r, r->part);
     if (r->trained == 0)
         return;
     double rate = (double)(r->trained * r->program->tokens) / r->seconds;
-    snprintf(text, sizeof text, "%s: step %lld of %lld, loss %.4f, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
-             (long long)r->rank.step.step, (long long)r->steps, r->loss, rate < 10 ? 2 : 0, rate, unit_of(r->program));
+    snprintf(text, sizeof text, "%s: step %lld of %lld, loss %.4f%s, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
+             (long long)r->rank.step.step, (long long)r->steps, r->loss, losses_text(&parts, &of), rate < 10 ? 2 : 0, rate, unit_of(r->program));
     log_note(&r->log, text);
 }
 
@@ -338,6 +338,8 @@ static Status open_rank(Run *r)
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
     r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
+    r->part = NEWN(r->arena, double, r->program->nterm + 1);
+    r->eval_part = NEWN(r->arena, double, r->program->nterm + 1);
     note_plain_forms(r);
     TRY(check_save_folder(r));
     TRY(prepare_dumps(r));
@@ -361,6 +363,9 @@ static void note_omissions(const Run *r)
         run_note(r, "note: the model has no optimizer: a step computes the loss and gradients, and trains nothing");
     if (!updates && !o->resume && r->program->nstate > 0)
         run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
+    if (!run_trains(r->program) && o->ndump == 0 && r->program->noutput > 0)
+        run_note(r, "note: nothing of what the model gives is kept: '--dump %s@1=FILE' has output '%s' of the first batch", r->program->output[0].name,
+                 r->program->output[0].name);
     if (updates && !o->save && o->ndump == 0 && r->from.step < r->steps)
         run_note(r, "note: what is trained is not kept: '--save DIR' keeps it");
 }

@@ -31,6 +31,7 @@ typedef struct Run {
     const char       *folder;         /* and its folder; NULL: none */
     int64_t           trained;        /* steps of this process, */
     double            seconds, loss;  /* what they took, and the last one's loss */
+    double           *part, *eval_part;              /* the losses that it is a sum of, and those of an evaluation; see losses_read() */
     Tally            *tally;          /* where their time went; NULL: it is not told */
     uint64_t          seed;
     SaveLock          lock;           /* of the save folder */
@@ -41,6 +42,12 @@ typedef struct Run {
 static inline bool run_trains(const Program *p)
 {
     return has_tensor(p->loss) || has_tensor(p->norm);
+}
+
+/* Losses of a step or an evaluation, by name. */
+static inline LossParts run_parts(const Run *r, const double *value)
+{
+    return (LossParts){r->program->term, value, r->program->nterm};
 }
 
 /* Whether these change the weights: without an optimizer they compute the loss and gradients. */

@@ -8,6 +8,7 @@
  * `prun` does with a rank: data in, steps, evaluation, checkpoints, a log.
  * Nothing is mapped, unmapped or allocated by our code between step 1 and the
  * last step. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -205,7 +206,7 @@ Status checkpoint_refuse_inside(Arena *, const char *dir, const char *what, cons
 /* ---- run.c: the training loop ---- */
 
 /* One --dump KIND@STEP=FILE.  KIND is weights, moments or a weight's path, as they
- * are after STEP steps (0: before the first); or grads, a value's path, or samples,
+ * are after STEP steps (0: before the first); or grads, a value's path, an output's name, or samples,
  * as step STEP made or read them.  Without a loss a step is a batch. */
 typedef struct DumpSpec {
     const char *kind, *path;          /* path: of the file */
@@ -240,14 +241,28 @@ typedef struct Log {
     double  started;                  /* seconds, monotonic */
 } Log;
 
+/* The losses that a loss is a sum of, each before its weight; n is 0 where it is one by itself. */
+typedef struct LossParts {
+    const NamedTensor *of;
+    const double      *value;
+    uint32_t           n;
+} LossParts;
+
+/* As people read them behind the loss: " (a 1.0000, b 0.5000)", or nothing. */
+typedef struct LossText { char text[512]; } LossText;
+const char *losses_text(LossText *, const LossParts *);              /* losses.c */
+
+/* A number as people read it: one that is none has no sign. */
+static inline double plain(double x) { return isnan(x) ? (double)NAN : x; }
+
 /* `unit`: of what `tokens` counts, for people; the log's keys are the same for every model. */
-typedef struct StepReport { int64_t step, tokens; const char *unit; double loss, norm, lr, seconds, mfu; } StepReport;
+typedef struct StepReport { int64_t step, tokens; const char *unit; double loss, norm, lr, seconds, mfu; LossParts parts; } StepReport;
 
 /* path NULL: no file; "-": standard output.  A resumed run adds to the file, from
  * which lines of steps after `first` are removed: it takes these steps again. */
 Status log_open(Arena *, Log *, const char *path, bool add, int64_t first, int64_t steps);
 Status log_step(Log *, const StepReport *);
-Status log_eval(Log *, int64_t step, double loss);
+Status log_eval(Log *, int64_t step, double loss, const LossParts *);
 void   log_note(Log *, const char *text);            /* to people only */
 Status log_close(Log *);
 double seconds_now(void);             /* monotonic */

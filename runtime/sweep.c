@@ -104,13 +104,16 @@ Status run_evaluate(Run *r, int64_t step)
     TRY(s);
     TRY(rank_settle(&r->rank));
     double loss = has_tensor(p->loss) ? rank_scalar(&r->rank, p->loss) : 0;
+    TRY(losses_read(&r->rank, r->eval_part));
+    LossParts parts = run_parts(r, r->eval_part);
     int64_t astray = !isfinite(loss);
     TRY(rank_agree(&r->rank, &astray, 1, REDUCE_MAX));
     if (!astray)
-        return log_eval(&r->log, step, loss);
+        return log_eval(&r->log, step, loss, &parts);
+    LossText text;
     r->alike = true;
-    run_note(r, "error: step %lld: held-out loss %g over %lld samples: not a number: the weights went astray", (long long)step, loss,
-             (long long)r->eval_samples);
+    run_note(r, "error: step %lld: held-out loss %g%s over %lld samples: not a number: the weights went astray", (long long)step, loss,
+             losses_text(&text, &parts), (long long)r->eval_samples);
     return ERR_REJECT;
 }
 

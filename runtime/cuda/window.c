@@ -32,12 +32,14 @@ static void add_scalar(const Rank *r, TensorId id)
         s->id[s->n++] = id;
 }
 
-/* The loss, the norm, and how many labels count: the program has a handful of them. */
+/* Losses, the norm, and how many labels count: the program has a handful of them. */
 static void find_scalars(const Rank *r)
 {
     const Program *p = r->program;
     add_scalar(r, p->loss);
     add_scalar(r, p->norm);
+    for (uint32_t i = 0; i < p->nterm; i++)
+        add_scalar(r, p->term[i].tensor);
     for (uint32_t i = 0; i < p->nproc; i++)
         for (uint32_t k = p->proc[i].first; p->proc[i].kind == PROC_begin && k < p->proc[i].end; k++)
             if (p->instr[k].op == OP_count_labels)

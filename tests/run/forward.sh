@@ -39,19 +39,32 @@ check "random data need steps" 'refused 2 "random data have no end: give --steps
 for o in "--save x" "--eval random" "--set lr=1" "--log l"; do
     check "${o%% *} is refused" 'refused 2 "${o%% *} has no effect: the model minimizes nothing" prun cut.plan --data random --steps 1 $o'
 done
+# Outputs by their names, which may be other words than their paths; one is a view, one an input, one's name is another value's path.
 cat >named.pmodel <<'END'
 model named {
-  dim batch = 4, pixel = 6, hidden = 8, class = 3
+  dim batch = 4, pixel = 6, class = 3, flat = pixel
   input image[batch, pixel] : f32
-  cls = head: linear(image, class)
-  more = linear(image, hidden)
-  output cls, more
+  x = linear(image, pixel)
+  repeat 2 as h { x = linear(relu(x), pixel) }
+  cls = head: linear(x, class)
+  y = rename(x, pixel = flat)
+  output cls, x, y, image
 }
 END
-"$RELEASE/pplan" plan named.pmodel -c laptop1 -o named.plan >/dev/null || exit 2
-check "an output under another word: all are named by their paths" 'refused 2 "the model'\''s outputs are '\''head'\'', '\''more'\''" "$RELEASE/prun" named.plan --data random --steps 1 --dump cls@1=x'
-check "beside what was near" 'refused 2 "did you mean '\''more'\''? the model'\''s outputs are '\''head'\'', '\''more'\''" "$RELEASE/prun" named.plan --data random --steps 1 --dump mor@1=x'
-check "and by these they are had" '"$RELEASE/prun" named.plan --data random --steps 1 --dump head@1=x --dump more@1=y 2>said && [ -s x ] && [ -s y ]'
+named() { "$RELEASE/pplan" plan named.pmodel -c laptop4 --with "$2" -o $1.plan >/dev/null || exit 2; }
+named named 'devices = [0]; microbatches = 2'
+named stages 'mesh pp = 2; devices = [0, 1]; stage before h[1]; microbatches = 2'
+# bytes FILE: of its one tensor.
+bytes() { tail -c +$((9 + $(od -An -t u8 -N8 "$1"))) "$1"; }
+outputs="the model's outputs are 'cls' (of path 'head'), 'x' (of path 'h[1].x'), 'y', 'image'"
+for p in named stages; do
+    check "$p: an output is had by its name, and the file has it under that" '"$RELEASE/prun" $p.plan --data random --steps 1 --dump cls@1=a --dump head@1=b 2>said && cmp <(bytes a) <(bytes b) && [ "$(bytes a | wc -c)" = 48 ] && grep -q "{\"cls\":" a && grep -q "{\"head\":" b' || cat said
+    check "$p: so is one that is a view of another, or an input" '"$RELEASE/prun" $p.plan --data random --steps 1 --dump y@1=a --dump "h[1].x@1=b" --dump image@1=c 2>said && cmp <(bytes a) <(bytes b) && [ "$(bytes c | wc -c)" = 96 ] && ! cmp -s <(bytes a) <(bytes c)'
+    check "$p: a path comes before a name, which is said" '"$RELEASE/prun" $p.plan --data random --steps 1 --dump x@1=a --dump "h[1].x@1=b" 2>said && ! cmp -s <(bytes a) <(bytes b) && [ "$(grep -cF "note: --dump '"'x'"': written is the value of that path; the model'"'s output 'x' is 'h[1].x'"'" said)" = 1 ]'
+    check "$p: for what is unknown all outputs are named, once" 'refused 2 "$outputs" "$RELEASE/prun" $p.plan --data random --steps 1 --dump nothing@1=z && [ "$(grep -c "outputs are" said)" = 1 ] && [ ! -e z ]'
+    check "$p: beside what is near" 'refused 2 "did you mean '"'cls'? "'$outputs" "$RELEASE/prun" $p.plan --data random --steps 1 --dump clss@1=z'
+done
+check "stages give what one rank gives" '(for f in cls y; do "$RELEASE/prun" named.plan --data random --steps 1 --dump $f@1=one 2>said && "$RELEASE/prun" stages.plan --data random --steps 1 --dump $f@1=two 2>said && cmp one two || exit 1; done)'
 
 # Weights of a training run, moments left aside.
 sed -i 's/^model fwd/model other/; s/^model trained/model fwd/' fwd.pmodel

@@ -77,6 +77,29 @@ END
     check "a model without a loss runs forward" '"$COMPARE" f.gpu f.cpu 1e-5 1e-7'
 }
 
+# A model of two losses, of which the stages have one each.
+several_losses() {
+    cat >two.pmodel <<'END'
+model two {
+  dim batch = 4, pixel = 6, hidden = 8, class = 3
+  precision { compute = f32 }
+  optimizer sgd { lr = 0.1 }
+  input image[batch, pixel] : f32
+  input label[batch] : i32
+  x = low: linear(image, hidden)
+  early = cross_entropy(first: linear(x, class), label)
+  late = cross_entropy(second: linear(relu(high: linear(x, hidden)), class), label)
+  minimize early + 0.5 * late
+}
+END
+    "$RELEASE/pplan" plan two.pmodel -c machine.pcluster:cores --with 'mesh pp = 2, dp = 2; stage before high; microbatches = 2' -o two.plan >said 2>&1 || { cat said; return 1; }
+    for d in cpu cudaemu; do
+        "$PRUN" two.plan --device $d --data random --eval random --steps 3 --log two.$d 2>said || { cat said; return 1; }
+        for key in '"early"' '"late"'; do grep -oE "$key: [^,}]*" two.$d; done >two.$d.losses
+    done
+    check "each of several losses is the cpu's, in steps and an evaluation" 'paste two.cudaemu.losses two.cpu.losses | awk "{ d = \$2 / \$4 - 1; if (!(d < 1e-5 && d > -1e-5)) exit 1 } END { exit NR != 8 }"'
+}
+
 devices() {
     plan gpu.plan gpt2 "layers=1" "mesh dp = 2; devices = [0, 1]" gpus
     train cpu gpu.plan cpu || return 1
@@ -89,7 +112,7 @@ devices() {
     check "f64 is refused by name" 'refused 1 "the cudaemu backend cannot run op '"'embed'"' on f64: it computes in f32 and bf16" "$PRUN" f64.plan --device cudaemu --data t.txt'
 }
 
-all() { one_rank && many_ranks && checkpoints && forward && devices || echo "not ok a run of these tests failed"; }
+all() { one_rank && many_ranks && checkpoints && forward && several_losses && devices || echo "not ok a run of these tests failed"; }
 make_text t.txt $((24 * 16 + 1))
 make_text e.txt 200 3
 on_gpus all

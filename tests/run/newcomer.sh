@@ -99,3 +99,35 @@ END
 check "a plain form is said once" 'conv 8 && [ "$(grep -c "note: in their plain form here, which is slow and of one thread: conv2d; " said)" = 1 ]'
 check "not where it is nothing" 'conv 1 && sed -i "s/= 32/= 6/g; s/= 30/= 4/g; s/= 28/= 2/g" conv.pmodel && "$RELEASE/pplan" plan conv.pmodel -c laptop1 -o conv.plan >/dev/null && "$RELEASE/prun" conv.plan --data random --steps 1 2>said && ! grep -q plain said'
 check "not for what is fast" '"$RELEASE/prun" p.plan --data t.txt --steps 1 2>said && ! grep -q plain said'
+
+# What is asked for under other names, or where it cannot be.
+check "data do not come from standard input" 'refused 2 "error: data '\''-'\'': samples are read in any order, so they cannot come from standard input" "$RELEASE/prun" p.plan --data -'
+check "a file of a checkpoint is no folder of them" 'refused 1 "error: --resume '\''c/latest'\'': that is a file, but checkpoints are folders" run --steps 3 --resume c/latest && grep -qF "help: '"'--resume c'"'" said'
+check "an input that has no data is named beside one that has, of --data or --eval" 'refused 2 "error: no data for input '\''label'\'' beside '\''image=image.st'\'': give it as" small --steps 1 --eval image=image.st'
+mkdir folder
+check "a dump cannot be a folder, which is found before step 1" 'refused 3 "cannot write '\''folder'\'': Is a directory" run --steps 2 --dump weights@2=folder --log early && [ ! -s early ]'
+check "nor can a trace" 'refused 3 "cannot write '\''folder'\'': Is a directory" run --steps 2 --trace folder --log early && [ ! -s early ]'
+
+# Outputs of a model that is trained, and of one that is not.
+sed 's/^  minimize/  chance = softmax(logits)\n  output chance\n  minimize/' "$MODELS/mlp.pmodel" >chance.pmodel
+sed '/^  minimize/d; /^  optimizer/d; /input label/d' chance.pmodel >forward.pmodel
+sizes="-D batch=4 -D pixel=8 -D hidden=8 -D class=4 -D dtype=f32"
+"$RELEASE/pplan" plan chance.pmodel -c laptop1 $sizes -o chance.plan >/dev/null && "$RELEASE/pplan" plan forward.pmodel -c laptop1 $sizes -o forward.plan >/dev/null 2>said || { cat said; exit 2; }
+check "steps of a training have no output that the loss does not need, and it is said how to have it" 'refused 2 "plan the model without '\''minimize'\'', and run that with this --dump: '\''--resume DIR'\'' gives it the weights" "$RELEASE/prun" chance.plan --data random --steps 1 --dump chance@1=x'
+check "so it is had" '"$RELEASE/prun" chance.plan --data random --steps 1 --save trained 2>said && "$RELEASE/prun" forward.plan --data random --steps 1 --resume trained --dump chance@1=x 2>said && [ -s x ] && ! grep -q "is kept" said'
+check "a forward run that keeps nothing says so" '"$RELEASE/prun" forward.plan --data random --steps 1 2>said && grep -q "^note: nothing of what the model gives is kept: .--dump chance@1=FILE. has output .chance. of the first batch$" said'
+
+# Streams that are closed: no message goes into a file instead.
+for p in small four; do
+    [ $p = small ] && data=random || data=t.txt
+    check "$p: without standard streams a log has what it has with them" '"$RELEASE/prun" $p.plan --data $data --steps 2 --eval $data --eval-every 1 --log open.log 2>said && (exec <&- >&- 2>&-; "$RELEASE/prun" $p.plan --data $data --steps 2 --eval $data --eval-every 1 --log closed.log) &&
+        cmp <(figures open.log) <(figures closed.log)'
+done
+
+# Files that cannot be written are found before ranks start, and names may have any letters.
+check "a log that cannot be is refused by one process" 'refused 3 "error: cannot write the log '\''folder'\'': Is a directory" "$RELEASE/prun" four.plan --data t.txt --steps 2 --log folder && [ "$(wc -l <said)" = 1 ] &&
+    refused 3 "error: cannot write the log '\''nowhere/l'\'': No such file or directory" "$RELEASE/prun" four.plan --data t.txt --steps 2 --log nowhere/l && [ "$(wc -l <said)" = 1 ]'
+odd="für @1 = \"x\""
+mkdir "$odd"
+check "files of any name" 'run --steps 2 --save "$odd/s" --log "$odd/log" --dump "weights@1=$odd/w@2=3" --trace "$odd/t" 2>said && [ -s "$odd/s/latest" ] && [ -s "$odd/log" ] && [ -s "$odd/w@2=3" ] && [ -s "$odd/t" ] &&
+    run --steps 3 --resume "$odd/s" 2>said' || cat said

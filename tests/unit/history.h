@@ -68,6 +68,8 @@ static inline void keep(const LockRank *to, const LockRank *r)
 {
     keep_tensor(to, r, r->p->loss);
     keep_tensor(to, r, r->p->norm);
+    for (uint32_t i = 0; i < r->p->nterm; i++)
+        keep_tensor(to, r, r->p->term[i].tensor);
     for (uint32_t i = 0; i < r->p->nstate; i++) {
         keep_tensor(to, r, r->p->state[i].weight);
         keep_tensor(to, r, r->p->state[i].gradient);

@@ -228,6 +228,9 @@ static inline void same_scalars(const Lockstep *one, const Lockstep *l, const Li
         const LockRank *x = &l->rank[r];
         if (has_tensor(x->p->loss))
             same_scalar(x, x->p->loss, scalar(o, o->p->loss), limits->loss, "loss", what);
+        for (uint32_t i = 0; i < x->p->nterm; i++)
+            if (has_tensor(x->p->term[i].tensor))
+                same_scalar(x, x->p->term[i].tensor, scalar(o, o->p->term[i].tensor), limits->loss, o->p->term[i].name, what);
         same_scalar(x, x->p->norm, scalar(o, o->p->norm), limits->norm, "norm", what);
     }
 }

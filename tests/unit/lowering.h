@@ -382,7 +382,7 @@ static inline ValueId own(Mini *m, OpKind kind, const char *path)
 
 static inline void output(Build *b, ValueId v)
 {
-    PUSH(b->a, b->g->output, b->g->noutput, v);
+    PUSH(b->a, b->g->output, b->g->noutput, ((NamedValue){value_of(b->g, v)->path, v}));
 }
 
 /* Lower the inference model whose outputs are given, and forget the build. */

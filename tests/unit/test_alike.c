@@ -208,7 +208,7 @@ static void order_of_arguments(Model *m, Plan *plan)
 static void is_output(Model *m, Plan *plan)
 {
     (void)plan;
-    PUSH(m->g->arena, m->g->output, m->g->noutput, op_called(m, "layer[4].norm2")->out[0]);
+    PUSH(m->g->arena, m->g->output, m->g->noutput, ((NamedValue){"x", op_called(m, "layer[4].norm2")->out[0]}));
 }
 
 /* A machine of two kinds of devices, of which one stage has the second. */

@@ -81,7 +81,7 @@ static void inference_has_no_training_memory(void **unused)
     for (uint32_t i = 0; i < p->nbuffer; i++)
         assert_true(p->buffer[i].cls != CLASS_gradients && p->buffer[i].cls != CLASS_moments);
     assert_int_equal(p->noutput, 1);
-    assert_int_equal(p->buffer[on(p, p->output[0]).i].last, (int)p->ninstr - 1);
+    assert_int_equal(p->buffer[on(p, p->output[0].tensor).i].last, (int)p->ninstr - 1);
     build_free(&m.b);
 }
 

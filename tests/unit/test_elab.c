@@ -127,7 +127,7 @@ static void overrides_replace_and_are_recorded(void **state)
     define(&w, "drop=0.5");                          /* the last of a name counts */
     elaborate(&w, "model m {\n  dim batch = 4, hidden = nonsense, twice = 2 * hidden\n  param drop = 0.1, dtype = f32\n"
                   "  precision { compute = dtype }\n  input x[batch, twice] : f32\n  y = dropout(x, drop)\n  output y\n}\n");
-    const Value *y = value_of(w.g, w.g->output[0]);
+    const Value *y = value_of(w.g, w.g->output[0].value);
     assert_int_equal(dim_of(w.g, y->axis[1])->extent, 16);
     assert_int_equal(y->dtype, DT_f64);
     assert_int_equal(w.g->noverride, 3);

@@ -313,7 +313,7 @@ static void tensors_must_fit(void **state)
     assert_int_equal(open_two(w, two, two, &d), ERR_REJECT);
     data_close(d);
     expect_said(w, "its tensor is named 'ids', but the input is 'labels': name it so");
-    refuse(w, arena_printf(w->a, "ids=%s", two), "no data for input 'labels': give it as 'labels=FILE'");
+    refuse(w, arena_printf(w->a, "ids=%s", two), "no data for input 'labels' beside 'ids=");
     refuse(w, arena_printf(w->a, "ids=%s", write_tensor(w, "f.st", "ids", DT_f32, v, 2, 2)), "tensor 'ids'[2, 4] : f32 does not fit input 'ids[2, 4] : i32'");
     refuse(w, arena_printf(w->a, "ids=%s", write_tensor(w, "r.st", "ids", DT_i32, v, 2, 1)), "does not fit input");
     const char *list[2] = {arena_printf(w->a, "ids=%s", two), arena_printf(w->a, "id=%s", two)};
