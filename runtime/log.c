@@ -119,8 +119,8 @@ static void status_line(const Log *l, const StepReport *s)
     long left = (long)(rate * (double)(l->steps - s->step));
     char line[200 + sizeof(LossText)];
     LossText parts;
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld   ", (long long)s->step, (long long)l->steps, s->loss,
-             losses_text(&parts, &s->parts), (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60);
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld%s   ", (long long)s->step, (long long)l->steps, s->loss,
+             (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60, losses_text(&parts, &s->parts));
     fprintf(stderr, "\r%.*s", room_of_line(), line);
 }
 

@@ -123,11 +123,14 @@ static bool reads_samples(const Run *r)
     return !run_trains(r->program) || !ended || dumps_a_batch(r);
 }
 
+/* A model without inputs needs no word on where they come from. */
 static Status open_train(Run *r)
 {
+    static const char *const none[] = {"random"};
     const RunOptions *o = r->o;
-    if (o->ndata > 0)
-        return data_open(r->arena, r->program, o->data, o->ndata, r->seed, &r->train);
+    bool given = o->ndata > 0;
+    if (given || r->program->ninput == 0)
+        return data_open(r->arena, r->program, given ? o->data : none, given ? o->ndata : 1, r->seed, &r->train);
     if (!reads_samples(r))
         return OK;
     fprintf(stderr, "error: no data: name a file with --data, or '--data random'\n");

@@ -52,3 +52,8 @@ train alone alone.log
 check "a model of one loss has no other" '[ "$(wc -l <alone.log)" = 5 ] && ! grep -q losses alone.log && ! grep -q "(early" said'
 check "a checkpoint of one goes on in many, with the losses of one run" '"$RELEASE/prun" many.plan --data random --steps 2 --save d --log first.log 2>said &&
     "$RELEASE/prun" one.plan --data random --steps 3 --resume d --log then.log 2>said && diff <(rounded then.log) <(grep "step.: 3, .loss" one.log >last; rounded last)'
+
+# On a terminal: a line that is longer than it is wide would scroll.
+terminal() { script -qec "stty cols $1; \"$RELEASE/prun\" one.plan --data random --steps 20" /dev/null </dev/null | tr '\r' '\n' | grep -a '^step '; }
+check "the status line has them last" 'terminal 200 | tail -n 1 | grep -qE "^step 20/20  loss [0-9.]+ .* eta 0:00 \(early [0-9.]{6}, late [0-9.]{6}, small [0-9.]{6}\) "'
+check "and is no longer than the terminal is wide" '[ "$(terminal 70 | wc -l)" = 20 ] && terminal 70 | awk "length > 69 { exit 1 }"'

@@ -131,3 +131,7 @@ odd="für @1 = \"x\""
 mkdir "$odd"
 check "files of any name" 'run --steps 2 --save "$odd/s" --log "$odd/log" --dump "weights@1=$odd/w@2=3" --trace "$odd/t" 2>said && [ -s "$odd/s/latest" ] && [ -s "$odd/log" ] && [ -s "$odd/w@2=3" ] && [ -s "$odd/t" ] &&
     run --steps 3 --resume "$odd/s" 2>said' || cat said
+
+# A model that has no inputs.
+printf 'model bare {\n  dim h = 4\n  optimizer sgd { lr = 0.1 }\n  weight w[h]\n  minimize sum(w * w, over = h)\n}\n' >bare.pmodel
+check "needs no data, but a number of steps" '"$RELEASE/pplan" plan bare.pmodel -c laptop1 -o bare.plan >/dev/null && "$RELEASE/prun" bare.plan --steps 3 2>said && grep -q "^trained: step 3 of 3" said && refused 2 "give --steps" "$RELEASE/prun" bare.plan'

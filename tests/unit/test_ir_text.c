@@ -137,20 +137,20 @@ static void refusals_name_the_line(void **state)
 {
     (void)state;
     static const struct { const char *text, *message; } cases[] = {
-        {"\n", "dump:1: error: expected 'graph 1' in line 1, found ''"},
-        {"graph 2\n", "dump:1: error: expected 'graph 1' in line 1, found 'graph 2'"},
-        {"graph 1\nthing id=0\n", "dump:2: error: a graph has no 'thing'"},
-        {"graph 1\n# a comment\n\ndim id=0 name=\"a\" extent=0\n",
+        {"\n", "dump:1: error: expected 'graph 2' in line 1, found ''"},
+        {"graph 3\n", "dump:1: error: expected 'graph 2' in line 1, found 'graph 3'"},
+        {"graph 2\nthing id=0\n", "dump:2: error: a graph has no 'thing'"},
+        {"graph 2\n# a comment\n\ndim id=0 name=\"a\" extent=0\n",
          "dump:4: error: dim: 'extent' must be an integer from 1 to 9223372036854775807, found '0'"},
-        {"graph 1\ndim id=0 name=\"a\"\n", "dump:2: error: dim: expected extent"},
-        {"graph 1\ndim id=0 name=\"a\" extent=3 colour=4\n", "dump:2: error: a dim has no 'colour'"},
-        {"graph 1\ndim id=1 name=\"a\" extent=3\n", "dump:2: error: dim: expected id=0"},
-        {"graph 1\ndim id=0 name=\"a extent=3\n", "dump:2: error: expected a blank after the value of 'name'"},
-        {"graph 1\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f31 axes=[0]\n",
+        {"graph 2\ndim id=0 name=\"a\"\n", "dump:2: error: dim: expected extent"},
+        {"graph 2\ndim id=0 name=\"a\" extent=3 colour=4\n", "dump:2: error: a dim has no 'colour'"},
+        {"graph 2\ndim id=1 name=\"a\" extent=3\n", "dump:2: error: dim: expected id=0"},
+        {"graph 2\ndim id=0 name=\"a extent=3\n", "dump:2: error: expected a blank after the value of 'name'"},
+        {"graph 2\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f31 axes=[0]\n",
          "dump:3: error: value: 'dtype' cannot be 'f31'"},
-        {"graph 1\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f32 axes=[1]\n",
+        {"graph 2\ndim id=0 name=\"a\" extent=3\nvalue id=0 path=\"x\" role=input dtype=f32 axes=[1]\n",
          "dump:3: error: value: 'axes' must be an integer from 0 to 0, found '1'"},
-        {"graph 1\nvalue id=0 path=\"x\" role=activation dtype=f32 axes=[]\n",
+        {"graph 2\nvalue id=0 path=\"x\" role=activation dtype=f32 axes=[]\n",
          "graph: value 'x' is neither given nor made"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
