@@ -1,4 +1,4 @@
-/* Copying: what threads get of the memory's bandwidth, alone and together. */
+/* Copying: what threads get of the memory's bandwidth, alone and together; and what a device's kernels get of its own. */
 #include <math.h>
 #include <string.h>
 
@@ -86,6 +86,43 @@ Status copying_measure(Arena *a, const MeasureOptions *o, double seconds, const 
         c[i] = (Copying){.base = map.base, .bytes = bytes * most / threads[i] / BUFFER_ALIGN * BUFFER_ALIGN, .isa = o->machine.isa};
     Status s = measure(a, c, threads, n, seconds, bandwidth, spread);
     map_close(&map);
+    TRY(s);
+    return spread_judge("copies in memory", *spread);
+}
+
+/* ---- a device ---- */
+
+/* An op that reads as much as it writes. */
+static void add_copy(Bench *b, double bytes)
+{
+    int64_t n = (int64_t)bytes / 2 / dtype_bytes(DT_f32);
+    (void)bench_add(b, OP_scale, NULL, (Extent[]){{"..", n}, {0}});
+}
+
+/* In its cache and beyond. */
+static Bench *copying_bench(Arena *a, const Machine *m)
+{
+    Bench *b = bench_new(a, m, DT_f32, 0, 0);
+    double most = fmin(fmax(8 * (double)m->cache, 256e6), (double)m->memory / 4);
+    for (double bytes = most / (1 << 2 * (MOST_COPIES_OF - 1)); b->nitem < MOST_COPIES_OF; bytes *= 4)
+        add_copy(b, bytes);
+    return b;
+}
+
+Status device_copying(Arena *a, const MeasureOptions *o, double seconds, Copies *c, Spread *spread)
+{
+    Bench *b = copying_bench(a, &o->machine);
+    if (o->say)
+        o->say("bandwidth of the memory");
+    TRY(bench_open(b));
+    Status s = bench_run(b, seconds, 0);
+    *spread = rounds_spread(b->probe, b->nitem);
+    *c = (Copies){.n = b->nitem};
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->bytes[i] = bench_work(b, i);
+        c->bandwidth[i] = c->bytes[i] / b->probe[i].seconds;
+    }
+    bench_close(b);
     TRY(s);
     return spread_judge("copies in memory", *spread);
 }

@@ -42,6 +42,12 @@ double middle_half(const double *v, uint32_t n)
 /* What a probe is given in a turn, and what it gave. */
 typedef struct Turns { int64_t times; double once, sample[MOST_ROUNDS]; uint32_t n; } Turns;
 
+static int64_t times_in(const Probe *p, double once)
+{
+    double turn = p->turn > 0 ? p->turn : TURN;
+    return once < turn ? (int64_t)(turn / (once > 1e-9 ? once : 1e-9)) + 1 : 1;
+}
+
 /* Once for nothing, then how often a turn is. */
 static void warm(Probe *p, Turns *t, double most)
 {
@@ -51,7 +57,11 @@ static void warm(Probe *p, Turns *t, double most)
     t->once = p->time(p->ctx, 1);
     if (most > 0 && t->once > most)
         return;
-    t->times = t->once < TURN ? (int64_t)(TURN / (t->once > 1e-9 ? t->once : 1e-9)) + 1 : 1;
+    t->times = times_in(p, t->once);
+    if (p->turn > 0 && t->times > 1) {               /* what a turn takes beside was as long as many times */
+        t->once = p->time(p->ctx, t->times) / (double)t->times;
+        t->times = times_in(p, t->once);
+    }
 }
 
 static uint32_t rounds_within(const Turns *t, uint32_t n, double seconds)

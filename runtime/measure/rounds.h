@@ -11,6 +11,7 @@ enum { MOST_ROUNDS = 15, LEAST_ROUNDS = 3 };
 typedef struct Probe {
     double (*time)(void *ctx, int64_t times);
     void    *ctx;
+    double   turn;                    /* seconds, at least, of a turn; 0: what suits a clock of the processor */
     double   seconds;                 /* of one time, the median; 0: it was not measured, as it takes too long */
     double   spread;                  /* see Spread */
 } Probe;
