@@ -17,6 +17,9 @@ enum { FILL = 0x3f, NAMES_BYTES = 512 };
 /* Of instructions that read little, this many copies are enough to time their start. */
 enum { MOST_COPIES = 512 };
 
+/* Bytes or FLOP. */
+static const double ONLY_START = 1 << 10;
+
 /* Calls that are handed over at once, as those of a step are. */
 enum { LIST = 512 };
 
@@ -433,10 +436,19 @@ static TensorId whole_area(Program *p, BufferId area)
                                           .axis = {{.local = bytes, .global = bytes}}, .role = ROLE_STEP});
 }
 
+/* Items of an op with an option are alike; of one so small that it is only its start nothing follows for larger ones. */
+static Probe probe_of(const Bench *b, uint32_t item)
+{
+    double work = bench_work(b, item);
+    return (Probe){.time = time_calls, .ctx = &b->item[item], .like = (uint32_t)bench_instr(b, item)->op + OP_KINDS * b->item[item].with,
+                   .work = work > ONLY_START ? work : 0, .turn = b->executor->ahead ? TURN_AHEAD : 0};
+}
+
+/* What is executed behind the host may take minutes, as nobody knows yet: it is first called when its turn comes. */
 Status bench_open(Bench *b)
 {
     Program *p = b->program;
-    const Peers alone = {.executor = b->executor};
+    const Peers alone = {.executor = b->executor, .cold = b->executor->ahead};
     TensorId args = whole_area(p, b->args);
     place_areas(p);
     TRY(rank_join(&b->rank, b->arena, p, b->isa, &alone));
@@ -448,7 +460,7 @@ Status bench_open(Bench *b)
     b->after = NEWN(b->arena, double, team_size(b->rank.team));
     b->probe = NEWN(b->arena, Probe, b->nitem);
     for (uint32_t i = 0; i < b->nitem; i++)
-        b->probe[i] = (Probe){.time = time_calls, .ctx = &b->item[i], .turn = b->executor->ahead ? TURN_AHEAD : 0};
+        b->probe[i] = probe_of(b, i);
     return rank_settle(&b->rank);
 }
 

@@ -81,6 +81,8 @@ static Status check_room(const Measured *m)
 /* Of devices that are all alike the first is measured, and what they say to each other. */
 static Status measure_alike(Arena *a, const MeasureOptions *o, Measured *m)
 {
+    m->one.of.reserve = o->machine.device_memory - o->machine.memory;          /* no less than that */
+    TRY(check_room(m));
     TRY(device_copying(a, o, SHARE_COPYING * o->seconds, &m->copies, &m->copying));
     TRY(device_measure(a, o, 0, m->copies.bandwidth[m->copies.n - 1], (SHARE_ONE + SHARE_ALL) * o->seconds, &m->one));
     m->all = m->one;

@@ -144,13 +144,13 @@ static void add_sizes(Bench *b, OpKind op, const Machine *m, const double *work,
     }
 }
 
-/* Attention grows with the square of its positions: rows of several lengths, the last two for devices; without so many of the others'
- * longest. */
+/* Attention grows with the square of its positions: rows of several lengths, the first and the last two for devices; without so many of
+ * the longest. */
 static void add_lengths(Bench *b, OpKind op, const Machine *m, int fewer)
 {
-    static const struct { int64_t rows, positions; } lengths[] = {{4, 64}, {1, 256}, {1, 1024}, {8, 2048}, {2, 8192}};
-    int n = (m->devices > 0 ? 5 : 3) - (fewer > 0);
-    for (int i = 0; i < n; i++) {
+    static const struct { int64_t rows, positions; } lengths[] = {{1, 16}, {4, 64}, {1, 256}, {1, 1024}, {8, 2048}, {2, 8192}};
+    bool device = m->devices > 0;
+    for (int i = device ? 0 : 1, end = (device ? 6 : 4) - (fewer > 0); i < end; i++) {
         double scores = 4 * 12 * (double)lengths[i].rows * (double)lengths[i].positions * (double)lengths[i].positions;
         if (scores <= most_bytes(m))
             ops_add_one(b, op, lengths[i].rows, lengths[i].positions);

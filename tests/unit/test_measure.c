@@ -147,6 +147,35 @@ static void test_rounds(void **state)
     assert_true(rounds_spread(p, 4).worst >= p[3].spread);
 }
 
+/* Sizes of a slow kind and of a fast one, the largest first: called are those that are worth it by the pace of smaller ones. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    enum { SIZES = 4, N = 2 * SIZES };
+    static const struct { double seconds, most; int slow, fast; } cases[] = {   /* how many sizes of each kind are called */
+        {100, 0.15, 3, 4},            /* of 1 ms, 10 ms, 0.1 s and 1 s */
+        {100, 0.26, 4, 4},            /* what may take less than four times as long as it should is called to see, */
+        {100, 0, 4, 4},
+        {0.2, 0.15, 2, 4},            /* a tenth of a second five times is too much */
+        {0, 0.15, 1, 1},              /* the smallest are called however little time there is */
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        Script s[N] = {{0}};
+        Probe p[N];
+        int slow = 0, fast = 0;
+        for (int i = 0; i < N; i++) {
+            double work = pow(10, 6 - i / 2);
+            s[i].each = work * (i % 2 ? 1e-9 : 1e-6);
+            p[i] = (Probe){.time = scripted, .ctx = &s[i], .like = (uint32_t)i % 2, .work = work};
+        }
+        rounds_run(p, N, cases[k].seconds, cases[k].most);
+        for (int i = 0; i < N; i++)
+            *(i % 2 ? &fast : &slow) += s[i].calls > 0;
+        assert_int_equal(slow, cases[k].slow);
+        assert_int_equal(fast, cases[k].fast);
+    }
+}
+
 static void test_judge(void **state)
 {
     (void)state;
@@ -421,7 +450,7 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
         cmocka_unit_test(test_copying), cmocka_unit_test(test_text), cmocka_unit_test(test_pairs), cmocka_unit_test(test_devices), cmocka_unit_test(test_names),
     };
