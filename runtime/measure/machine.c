@@ -69,6 +69,7 @@ Status machine_read(Arena *a, const Executor *e, Machine *m)
     TRY(e->devices(a, &f));
     m->name = f.name;
     m->devices = f.count;
+    m->host_memory = m->memory;
     m->memory = f.free;
     m->cache = f.cache;
     m->device_memory = f.memory;

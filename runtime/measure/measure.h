@@ -18,7 +18,8 @@ typedef struct Machine {
     int         cores;                /* that this process may run on */
     int64_t     memory, cache;        /* bytes: free, of the processor or of a device; of the last cache, 0: not known */
     int64_t     own_cache;            /* bytes: of the last cache that a core has for itself */
-    int64_t     device_memory;        /* bytes of a device, free or not */
+    int64_t     device_memory;        /* bytes of a device, free or not, */
+    int64_t     host_memory;          /* and what is free of the memory beside devices */
     Isa         isa;
 } Machine;
 
@@ -47,9 +48,9 @@ typedef struct MeasuredLink {
     Spread spread;
 } MeasuredLink;
 
-/* Copies on a device, by their bytes; bytes/s, read and written counted. */
+/* Copies on a device, by their bytes; bytes/s, read and written counted.  To the host: bytes/s of what it has pinned. */
 enum { MOST_COPIES_OF = 4 };
-typedef struct Copies { double bytes[MOST_COPIES_OF], bandwidth[MOST_COPIES_OF]; uint32_t n; } Copies;
+typedef struct Copies { double bytes[MOST_COPIES_OF], bandwidth[MOST_COPIES_OF]; uint32_t n; double host; } Copies;
 
 typedef struct Measured {
     Machine        machine;

@@ -33,9 +33,9 @@ static void put_key(FILE *f, const char *key, double value, QuantityKind kind)
     quantity_put(f, rounded(value), kind);
 }
 
-static double usable(const Measured *m)
+static double usable(int64_t memory)
 {
-    return floor(USABLE * (double)m->machine.memory / MIB) * MIB;
+    return floor(USABLE * (double)memory / MIB) * MIB;
 }
 
 /* Ranks of one thread that each have another to communicate on, where there is a core for every thread;
@@ -151,7 +151,7 @@ static void put_device(FILE *f, const char *name, const char *doc, const Measure
     if (comm_threads > 0)
         fprintf(f, "  comm_threads = %d\n", comm_threads);
     fprintf(f, "  memory = ");
-    quantity_put(f, usable(m), QUANTITY_BYTES);
+    quantity_put(f, usable(m->machine.memory), QUANTITY_BYTES);
     fprintf(f, "%s # %.0f %% of what was free\n  ", share, 100 * USABLE);
     put_key(f, "reserve", RESERVE, QUANTITY_BYTES);
     fprintf(f, " # the process itself, libraries and their short-lived buffers\n");
@@ -274,7 +274,11 @@ static void put_device_of_its_own(FILE *f, Arena *a, const Measured *m, const ch
 static void put_device_cluster(FILE *f, Arena *a, const Measured *m, const char *name)
 {
     int n = m->machine.devices;
-    fprintf(f, "\ncluster %s_x%d \"%d x %s\" {\n  param devices = %d\n", name, n, n, quotable(a, m->machine.name), n);
+    fprintf(f, "\ncluster %s_x%d \"%d x %s\" {\n  param devices = %d\n  host.memory = ", name, n, n, quotable(a, m->machine.name), n);
+    quantity_put(f, usable(m->machine.host_memory), QUANTITY_BYTES);
+    fprintf(f, " # %.0f %% of what was free\n  ", 100 * USABLE);
+    put_key(f, "host.link", m->copies.host, QUANTITY_BYTES_PER_S);
+    fprintf(f, " # from one device\n");
     if (m->link.ranks == 0) {
         fprintf(f, "  level node = devices * %s\n}\n", name);
         return;

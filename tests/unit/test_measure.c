@@ -401,10 +401,11 @@ static Measured made_up_devices(Arena *a, int devices, const char *name)
     MeasureOptions o = small();
     MeasuredDevice d = a_device(a, 0);
     d.of.reserve = (int64_t)600 << 20;
-    Measured m = {.machine = o.machine, .one = d, .all = d, .copies = {{1e6, 64e6}, {2e12, 3.3e12}, 2}};
+    Measured m = {.machine = o.machine, .one = d, .all = d, .copies = {{1e6, 64e6}, {2e12, 3.3e12}, 2, 5.5e10}};
     m.machine.name = name;
     m.machine.devices = devices;
     m.machine.device_memory = (int64_t)64 << 30;
+    m.machine.host_memory = (int64_t)100 << 30;
     if (devices > 1)
         m.link = (MeasuredLink){.ranks = devices, .largest = 1 << 24, .beside = (int64_t)900 << 20, .of = {.link = 9e10, .latency = 1e-6, .efficiency = 1}, .apart = 1.25};
     return m;
@@ -426,6 +427,7 @@ static void test_devices(void **state)
         assert_true(d->backend == BACKEND_CUDA && d->threads == 0);
         assert_true(d->memory == (int64_t)64 << 30 && d->reserve == ((int64_t)(devices == 1 ? 600 : 900) + 2048) << 20);
         assert_true(d->bandwidth == 1.23e10 && d->peak[DT_f32] == 1.11e11 && d->nof_op == m.one.of.nof_op);
+        assert_true(c->host_link == 5.5e10 && c->host_memory == (double)((int64_t)90 << 30));
         assert_true(c->level[0].link == (devices == 1 ? 0 : 9e10));
         arena_free(r.arena);
         arena_free(a);
