@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "cli/device.h"
 #include "frontend/frontend.h"
 #include "runtime/measure/measure.h"
 #include "runtime/runtime.h"
@@ -25,15 +26,16 @@ static void clear_line(void)
     fprintf(stderr, "\r\033[K");
 }
 
-/* Whoever reads the file must not meet a message: that would be our mistake. */
-static void check_clusters(Arena *a, const char *name, const char *text)
+/* Whoever reads the file must not meet a message: that would be our mistake.  Of devices it has one cluster. */
+static void check_clusters(Arena *a, const char *name, const char *text, bool devices)
 {
-    static const char *const clusters[] = {"this1", "crowd", "this"};
+    static const char *const clusters[] = {NULL, "this1", "crowd", "this"};
+    size_t n = devices ? 1 : sizeof clusters / sizeof *clusters;
     Diags *ds = diags_new(sources_new(a));
     Units units = {0};
     Cluster *cluster;
     Status s = parse_text(ds, name, text, strlen(text), (IncludePath){0}, &units);
-    for (size_t i = 0; i < sizeof clusters / sizeof *clusters && s == OK; i++)
+    for (size_t i = 0; i < n && s == OK; i++)
         s = elaborate_cluster(ds, &units, clusters[i], NULL, 0, a, &cluster);
     bool silent = !ds->first;
     diags_flush(ds, stderr);
@@ -66,37 +68,39 @@ static Status write_text(Arena *a, const char *path, const char *text)
     return s;
 }
 
-static Status check_device(const Args *args)
+/* No plan says what is wanted: 'auto' is the processor, which every machine has. */
+static Status choose_device(Arena *a, const Args *args, const Executor **out)
 {
-    const char *device = args_value(args, OPT_device);
-    if (!device || strcmp(device, "cpu") == 0 || strcmp(device, "auto") == 0)
-        return OK;
-    fprintf(stderr, "error: --device '%s': this version measures 'cpu' (and 'auto', which takes it)\n", device);
-    return ERR_USAGE;
+    const char *asked = args_value(args, OPT_device);
+    *out = &executor_cpu;
+    return asked && strcmp(asked, "auto") != 0 ? device_named(a, asked, out) : OK;
 }
 
-static Status measure_to(Arena *a, const char *path, const char *version)
+static Status measure_to(Arena *a, const Executor *executor, const char *path, const char *version)
 {
     Measured m;
     bool terminal = isatty(STDERR_FILENO);
-    const MeasureOptions o = {.machine = machine_read(a), .seconds = SECONDS, .say = terminal ? say : NULL};
+    MeasureOptions o = {.seconds = SECONDS, .say = terminal ? say : NULL};
     if (strcmp(path, "-") != 0)
         TRY(folder_writable(a, path));
+    TRY(machine_read(a, executor, &o.machine));
     Status s = measure_machine(a, &o, &m);
     if (terminal)
         clear_line();
     TRY(s);
     const char *text = formatted(a, path, measure_text(a, &m, version));
-    check_clusters(a, path, text);
+    check_clusters(a, path, text, o.machine.devices > 0);
     return write_text(a, path, text);
 }
 
 Status calibrate(const Args *args, const char *version)
 {
-    TRY(check_device(args));
     const char *given = args_value(args, OPT_output);
+    const Executor *executor;
     Arena *a = arena_new("calibrate");
-    Status s = measure_to(a, given ? given : "-", version);
+    Status s = choose_device(a, args, &executor);
+    if (s == OK)
+        s = measure_to(a, executor, given ? given : "-", version);
     arena_free(a);
     return s;
 }

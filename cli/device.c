@@ -36,18 +36,17 @@ static const Executor *choose_itself(Arena *a, const Device *d, bool note)
     return e ? e : &executor_cpu;
 }
 
-static Status choose_given(Arena *a, const char *asked, const Device *d, bool note, const Executor **out)
+Status device_named(Arena *a, const char *asked, const Executor **out)
 {
     const char *why = NULL;
-    *out = find(a, asked, &why);
-    if (!*out) {
-        fprintf(stderr, "error: --device %s: %s\n", asked, why);
-        return ERR_DEVICE;
+    if (!is_known(asked)) {
+        fprintf(stderr, "error: --device '%s': expected 'auto', 'cpu', 'cuda' or 'cudaemu'\n", asked);
+        return ERR_USAGE;
     }
-    bool cpu = strcmp(asked, executor_cpu.name) == 0;
-    if (note && cpu != (d->backend == BACKEND_CPU))
-        fprintf(stderr, "note: the plan is for device '%s', and what it predicts of time and memory too; it runs on device %s\n", d->name, asked);
-    return OK;
+    *out = find(a, asked, &why);
+    if (!*out)
+        fprintf(stderr, "error: --device %s: %s\n", asked, why);
+    return *out ? OK : ERR_DEVICE;
 }
 
 Status device_choose(Arena *a, const Args *args, const Device *d, bool note, const Executor **out)
@@ -57,10 +56,10 @@ Status device_choose(Arena *a, const Args *args, const Device *d, bool note, con
         *out = choose_itself(a, d, note);
         return OK;
     }
-    if (is_known(asked))
-        return choose_given(a, asked, d, note, out);
-    fprintf(stderr, "error: --device '%s': expected 'auto', 'cpu', 'cuda' or 'cudaemu'\n", asked);
-    return ERR_USAGE;
+    TRY(device_named(a, asked, out));
+    if (note && (*out == &executor_cpu) != (d->backend == BACKEND_CPU))
+        fprintf(stderr, "note: the plan is for device '%s', and what it predicts of time and memory too; it runs on device %s\n", d->name, asked);
+    return OK;
 }
 
 void device_print_all(void)

@@ -6,6 +6,12 @@
 #include "runtime/courier.h"
 #include "runtime/guard.h"
 
+static KernelForm cpu_form(const Instr *in, const Program *p, Isa isa)
+{
+    Kernel k = kernel_of(in, p, isa);
+    return !k ? KERNEL_NONE : k == kernel_ref(in->op) ? KERNEL_PLAIN : KERNEL_OWN;
+}
+
 /* ---- binding ---- */
 
 static void bind_tensor(const Rank *r, TensorId id, const Tensor **shape, void **at)
@@ -120,6 +126,7 @@ const Executor executor_cpu = {
     .name = "cpu",
     .absent = cpu_absent,
     .about = cpu_about,
+    .form = cpu_form,
     .peers_read = true,
     .measures_every = 1,
     .open = cpu_open,

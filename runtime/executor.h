@@ -7,6 +7,16 @@
  * it is the device's, and what the host reads and writes passes through staging that was made before step 0. */
 #include "runtime/runtime.h"
 
+/* The devices of this machine that an executor may have, which are all of one kind. */
+typedef struct DeviceFacts {
+    const char *name;                 /* the driver's */
+    int         count;
+    int64_t     memory, free, cache;  /* bytes of the first: in all, free now, of the cache that all of it shares */
+} DeviceFacts;
+
+/* Whether an executor has a kernel for an instruction, and which. */
+typedef enum KernelForm { KERNEL_NONE, KERNEL_PLAIN, KERNEL_OWN } KernelForm;       /* plain: for operands of any types, slow */
+
 typedef struct Executor {
     const char *name;                 /* as --device has it */
     bool        peers_read;           /* ranks of one machine read each other's memory where it lies: the shared part of the map is the world's */
@@ -17,6 +27,9 @@ typedef struct Executor {
     const char *(*absent)(void);
     /* What executes, with versions, for --version. */
     const char *(*about)(Arena *);
+    /* What devices there are; NULL: the processor itself is the device.  Of several kinds is ERR_REJECT, said. */
+    Status (*devices)(Arena *, DeviceFacts *);
+    KernelForm (*form)(const Instr *, const Program *, Isa);
 
     /* Kernels and memory of rank->program, before it meets the others.  An op without a kernel is ERR_REJECT, named. */
     Status (*open)(Rank *);

@@ -49,8 +49,6 @@ Status rank_settle(const Rank *r)
 static Status warm(Rank *r)
 {
     memory_fill_caches(r->team);
-    r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
-                      .optimizer = &r->optimizer};
     for (uint32_t i = 0; i < r->program->nproc; i++)
         TRY(rank_call(r, &(Call){.proc = i, .micro = (uint32_t)r->program->microbatches - 1}));
     int64_t slowest = exchange_slowest(r);
@@ -79,7 +77,10 @@ static Status open_parts(Rank *r, const Peers *peers)
     if (r->world)
         TRY(exchange_open(r, peers));
     TRY(r->executor->join(r));
-    TRY(warm(r));
+    r->step = (KStep){.samples = r->program->batch, .first = true, .lr = 0, .correction1 = 1, .correction2 = 1,
+                      .optimizer = &r->optimizer};
+    if (!(peers && peers->cold))
+        TRY(warm(r));
     return states_open(r);
 }
 

@@ -13,6 +13,7 @@ typedef struct Peers {
     Trace   *trace;                   /* NULL: none */
     const TallyParts *parts;          /* what a step's time is told in; NULL: it is not told */
     double   timeout;                 /* seconds; 0: max(10, 20 x the slowest instruction of any rank) */
+    bool     cold;                    /* nothing is called before who opens it does; otherwise every procedure once */
     int64_t  pss;                     /* of the process before it mapped the world; 0: ranks are threads of one */
 } Peers;
 

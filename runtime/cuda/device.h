@@ -136,6 +136,11 @@ Status cuda_failed(const Rank *, const char *call, cudaError_t);
 
 #define CUDA_TRY(rank, call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) return cuda_failed((rank), #call, e_); } while (0)
 
+/* ---- facts.c ---- */
+
+/* What the driver says of the devices; see Executor.devices. */
+Status device_facts(Arena *, DeviceFacts *);
+
 /* ---- wait.c ---- */
 
 /* Before and after an instruction is issued on its stream; *out NULL: it has no mark.  Waits, if marks run out, until

@@ -18,6 +18,12 @@ static const char *why_absent(void)
     return e != cudaSuccess ? cudaGetErrorString(e) : n == 0 ? "no device" : NULL;
 }
 
+static KernelForm gpu_form(const Instr *in, const Program *p, Isa isa)
+{
+    (void)isa;
+    return cuda_kernel_of(in, p) ? KERNEL_OWN : KERNEL_NONE;
+}
+
 /* Which of the ranks of its machine this one is. */
 static int place_on_machine(const Rank *r)
 {
@@ -220,6 +226,8 @@ static const Executor executor_gpu = {
     .measures_every = 8,
     .absent = why_absent,
     .about = gpu_about,
+    .devices = device_facts,
+    .form = gpu_form,
     .open = gpu_open,
     .join = gpu_join,
     .ready = gpu_ready,

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "codegen/cost.h"
 #include "ir/sig.h"
+#include "runtime/ranks.h"
 
 /* Bytes of a pattern that is a number of about 0.75 in f32 and bf16, and small and
  * positive in f64: nothing becomes a NaN or too small for full speed. */
@@ -15,6 +16,15 @@ enum { FILL = 0x3f, NAMES_BYTES = 512 };
 
 /* Of instructions that read little, this many copies are enough to time their start. */
 enum { MOST_COPIES = 512 };
+
+/* Bytes or FLOP. */
+static const double ONLY_START = 1 << 10;
+
+/* Calls that are handed over at once, as those of a step are. */
+enum { LIST = 512 };
+
+/* Where calls are executed behind the host, a turn begins with what starts a list and ends with waiting for it. */
+static const double TURN_AHEAD = 6e-3;               /* seconds */
 
 static int64_t aligned(int64_t bytes)
 {
@@ -26,11 +36,11 @@ static BufferId add_area(Program *p, const char *name, int64_t bytes)
     return program_add_buffer(p, (Buffer){.name = name, .cls = CLASS_working, .bytes = bytes, .slots = 1, .first = -1, .last = -1});
 }
 
-Bench *bench_new(Arena *a, DType compute, int threads, int64_t apart)
+Bench *bench_new(Arena *a, const Machine *machine, DType compute, int threads, int64_t apart)
 {
     Bench *b = NEW(a, Bench);
     Program *p = program_new(a);
-    *b = (Bench){.arena = a, .program = p, .apart = apart};
+    *b = (Bench){.arena = a, .executor = machine->executor, .isa = machine->isa, .program = p, .apart = apart};
     DType sums = compute == DT_f64 ? DT_f64 : DT_f32;
     p->model = "bench";
     p->threads = threads;
@@ -344,23 +354,42 @@ static void read_clock(void *ctx, int worker, int nworker)
     clock[worker] = seconds_of_thread();
 }
 
-/* Processor time of the thread of the team that had most to do: what a neighbour takes of
- * a processor meanwhile does not count. */
+/* That of the thread of the team that had most to do: what a neighbour takes of a processor
+ * meanwhile does not count. */
+static double busiest(const Bench *b)
+{
+    double most = 0;
+    for (int i = 0; i < team_size(b->rank.team); i++)
+        most = fmax(most, b->after[i] - b->before[i]);
+    return most;
+}
+
+static Status call_copies(BenchItem *c, int64_t times)
+{
+    Bench *b = c->bench;
+    for (uint32_t n = 0; times > 0; times -= n) {
+        for (n = 0; n < LIST && n < times; n++)
+            b->call[n] = (Call){.proc = c->first + c->next++ % c->copies};
+        TRY(rank_calls(&b->rank, &(CallList){.call = b->call, .n = n}));
+    }
+    return rank_settle(&b->rank);
+}
+
+/* Processor time where the team executes the calls; elsewhere the host's clock counts. */
 static double time_calls(void *ctx, int64_t times)
 {
     BenchItem *c = ctx;
     Bench *b = c->bench;
-    double most = 0;
-    team_run(b->rank.team, read_clock, b->before);
-    for (int64_t i = 0; i < times; i++) {
-        Status s = rank_call(&b->rank, &(Call){.proc = c->first + c->next++ % c->copies});
-        assert(s == OK && "a rank alone loses no peer");
-        (void)s;
-    }
+    double start = seconds_now();
+    if (b->failed != OK)
+        return 0;
+    if (!b->executor->ahead)
+        team_run(b->rank.team, read_clock, b->before);
+    b->failed = call_copies(c, times);
+    if (b->executor->ahead)
+        return seconds_now() - start;
     team_run(b->rank.team, read_clock, b->after);
-    for (int i = 0; i < b->program->threads; i++)
-        most = fmax(most, b->after[i] - b->before[i]);
-    return most;
+    return busiest(b);
 }
 
 static void place_areas(Program *p)
@@ -373,29 +402,72 @@ static void place_areas(Program *p)
     p->map_bytes[PART_PRIVATE] = at;
 }
 
-/* Places all over what is indexed, so that no row of a table is met in a cache by chance. */
-static void fill_index(const Bench *b, uint32_t i)
+/* Whole tensors, a window at a time. */
+typedef void (*Filler)(const Bench *, uint32_t i, int64_t from, int64_t bytes, char *to);
+
+static void fill_tensor(const Bench *b, TensorId t, uint32_t i, Filler fill)
 {
-    int32_t *at = rank_at(&b->rank, b->index[i], 0, 0);
-    int64_t n = tensor_elements(&b->program->tensor[b->index[i].i]);
-    for (int64_t k = 0; k < n; k++)
-        at[k] = (int32_t)(philox4(1, fnv1a("index"), (uint64_t)k, 0).word[0] % (uint64_t)b->below[i]);
+    char *at = rank_at(&b->rank, t, 0, 0);
+    int64_t all = tensor_bytes(&b->program->tensor[t.i]);
+    for (int64_t from = 0, n; from < all; from += n) {
+        n = all - from < RANK_WINDOW ? all - from : RANK_WINDOW;
+        fill(b, i, from, n, b->executor->edit(&b->rank, at + from, n));
+    }
 }
 
-Status bench_open(Bench *b, Isa isa)
+/* Places all over what is indexed, so that no row of a table is met in a cache by chance. */
+static void fill_index(const Bench *b, uint32_t i, int64_t from, int64_t bytes, char *to)
+{
+    int32_t *place = (int32_t *)(void *)to;
+    for (int64_t k = from / (int64_t)sizeof *place, n = 0; n < bytes / (int64_t)sizeof *place; k++, n++)
+        place[n] = (int32_t)(philox4(1, fnv1a("index"), (uint64_t)k, 0).word[0] % (uint64_t)b->below[i]);
+}
+
+static void fill_numbers(const Bench *b, uint32_t i, int64_t from, int64_t bytes, char *to)
+{
+    (void)b, (void)i, (void)from;
+    memset(to, FILL, (size_t)bytes);
+}
+
+static TensorId whole_area(Program *p, BufferId area)
+{
+    int64_t bytes = p->buffer[area.i].bytes;
+    return program_add_tensor(p, (Tensor){.path = p->buffer[area.i].name, .buffer = area, .dtype = DT_u8, .rank = 1,
+                                          .axis = {{.local = bytes, .global = bytes}}, .role = ROLE_STEP});
+}
+
+/* Items of an op with an option are alike; of one so small that it is only its start nothing follows for larger ones. */
+static Probe probe_of(const Bench *b, uint32_t item)
+{
+    double work = bench_work(b, item);
+    return (Probe){.time = time_calls, .ctx = &b->item[item], .like = (uint32_t)bench_instr(b, item)->op + OP_KINDS * b->item[item].with,
+                   .work = work > ONLY_START ? work : 0, .turn = b->executor->ahead ? TURN_AHEAD : 0};
+}
+
+/* What is executed behind the host may take minutes, as nobody knows yet: it is first called when its turn comes. */
+Status bench_open(Bench *b)
 {
     Program *p = b->program;
+    const Peers alone = {.executor = b->executor, .cold = b->executor->ahead};
+    TensorId args = whole_area(p, b->args);
     place_areas(p);
-    TRY(rank_open(&b->rank, b->arena, p, isa));
+    TRY(rank_join(&b->rank, b->arena, p, b->isa, &alone));
     for (uint32_t i = 0; i < b->nindex; i++)
-        fill_index(b, i);
-    memset(rank_part(&b->rank, PART_PRIVATE) + p->buffer[b->args.i].offset, FILL, (size_t)p->buffer[b->args.i].bytes);
-    b->before = NEWN(b->arena, double, p->threads);
-    b->after = NEWN(b->arena, double, p->threads);
+        fill_tensor(b, b->index[i], i, fill_index);
+    fill_tensor(b, args, 0, fill_numbers);
+    b->call = NEWN(b->arena, Call, LIST);
+    b->before = NEWN(b->arena, double, team_size(b->rank.team));
+    b->after = NEWN(b->arena, double, team_size(b->rank.team));
     b->probe = NEWN(b->arena, Probe, b->nitem);
     for (uint32_t i = 0; i < b->nitem; i++)
-        b->probe[i] = (Probe){.time = time_calls, .ctx = &b->item[i]};
-    return OK;
+        b->probe[i] = probe_of(b, i);
+    return rank_settle(&b->rank);
+}
+
+Status bench_run(Bench *b, double seconds, double most)
+{
+    rounds_run(b->probe, b->nitem, seconds, most);
+    return b->failed;
 }
 
 void bench_close(Bench *b)

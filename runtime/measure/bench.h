@@ -22,6 +22,8 @@ typedef struct BenchItem {
 
 struct Bench {
     Arena     *arena;
+    const Executor *executor;
+    Isa        isa;
     Program   *program;               /* instruction i is procedure i */
     int64_t    apart;                 /* bytes that the copies of an instruction read in all; 0: it has one */
     uint8_t    with;                  /* the option that instructions get which are added; 0: none */
@@ -30,14 +32,17 @@ struct Bench {
     TensorId  *index; int64_t *below; uint32_t nindex;         /* and what each of these is below */
     BenchItem *item; uint32_t nitem;
     Probe     *probe;                 /* per item, once the bench is open */
-    double    *before, *after;        /* clocks of the team's threads around a turn */
+    Call      *call;                  /* a list in the making */
+    Status     failed;                /* what came of calls; nothing is called once one went wrong */
+    double    *before, *after;        /* clocks of the team's threads around a turn, where they execute it */
 };
 
 /* The extent of an axis of a signature.  Several of the name ".." are its axes. */
 typedef struct Extent { const char *axis; int64_t n; } Extent;
 enum { BENCH_EXTENTS = 32 };          /* most of a list, its end included */
 
-Bench *bench_new(Arena *, DType compute, int threads, int64_t apart);
+/* threads: of a rank; 0: a device that is not the processor has none. */
+Bench *bench_new(Arena *, const Machine *, DType compute, int threads, int64_t apart);
 /* Add an instruction whose tensors have the axes of a signature (NULL: the op's own) and
  * extents from a list that ends with a NULL.  Arguments that may be absent are, but for
  * vectors: biases, which models have.  The number of its item. */
@@ -45,8 +50,9 @@ uint32_t bench_add(Bench *, OpKind, const char *signature, const Extent *);
 const Instr *bench_instr(const Bench *, uint32_t item);
 /* What costs of it are by: see cost_work(). */
 double   bench_work(const Bench *, uint32_t item);
-/* Map, bind, fill; then `probe` may be timed. */
-Status   bench_open(Bench *, Isa);
+/* Map, bind, fill; then bench_run() may time all items, as rounds_run() does. */
+Status   bench_open(Bench *);
+Status   bench_run(Bench *, double seconds, double most);
 void     bench_close(Bench *);
 
 #endif

@@ -11,8 +11,10 @@
  * what takes longer than this many seconds. */
 static const double LIKE = 3, MOST_SECONDS = 0.15;
 
-/* Parts of a device's time: f32; a dtype of fewer bits; the peak of another one. */
-static const double PART_OPS = 0.64, PART_NARROW = 0.29, PART_PEAK = 0.07;
+/* Parts of a device's time: f32; a dtype of fewer bits; the peak of another one.  A device that is not the processor has as many sizes
+ * of fewer bits as of f32, but for a few products, and no other one. */
+typedef struct Parts { double ops, narrow, peak; } Parts;
+static const Parts of_processor = {0.64, 0.29, 0.07}, of_another = {0.56, 0.44, 0};
 
 /* Times a core's own cache: how much is read between two uses of a copy's arguments. */
 enum { APART = 16 };
@@ -172,21 +174,49 @@ static void read_bench(Arena *a, const Bench *b, uint32_t tiny, MeasuredDevice *
     fit_curves(a, b, m);
 }
 
-/* What copies of an instruction read goes through the caches that cores have of their own. */
+/* What copies of an instruction read goes through the caches that cores have of their own; of a device, which has one for
+ * all, through that, as weights of a model do that is worth a device. */
 static int64_t apart_of(const Machine *m, int threads)
 {
-    return APART * m->own_cache * threads;
+    int64_t device = m->memory / 16 < 2 * m->cache ? m->memory / 16 : 2 * m->cache;
+    return m->devices > 0 ? device : APART * m->own_cache * threads;
+}
+
+static Bench *new_bench(Arena *a, const MeasureOptions *o, DType t, const MeasuredDevice *m)
+{
+    return bench_new(a, &o->machine, t, m->of.threads, apart_of(&o->machine, m->of.threads));
+}
+
+Status beside_map(Arena *a, const Machine *machine, const Program *p, int64_t *most)
+{
+    DeviceFacts f;
+    if (machine->devices == 0)
+        return OK;
+    TRY(machine->executor->devices(a, &f));
+    int64_t beside = f.memory - f.free - program_map_bytes(p);
+    *most = beside > *most ? beside : *most;
+    return OK;
+}
+
+static Status run_bench(Arena *a, const MeasureOptions *o, Bench *b, double seconds, double most, MeasuredDevice *m)
+{
+    TRY(bench_open(b));
+    Status s = bench_run(b, seconds, most);
+    if (s == OK)                                     /* kernels are loaded when they are first called */
+        s = beside_map(a, &o->machine, b->program, &m->of.reserve);
+    if (s != OK)
+        bench_close(b);
+    return s;
 }
 
 /* The dtype whose figures the curves are of that name none. */
 static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, MeasuredDevice *m)
 {
-    Bench *b = bench_new(a, DT_f32, m->of.threads, apart_of(&o->machine, m->of.threads));
+    Bench *b = new_bench(a, o, DT_f32, m);
     uint32_t tiny = add_tiny(b);
-    products_add(b, PRODUCTS_ALL, (double)o->machine.memory);
+    products_add(b, PRODUCTS_ALL, &o->machine);
     ops_add(b, &o->machine);
-    TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
+    TRY(run_bench(a, o, b, seconds, MOST_SECONDS, m));
     read_bench(a, b, tiny, m);
     bench_close(b);
     return OK;
@@ -195,11 +225,10 @@ static Status measure_ops(Arena *a, const MeasureOptions *o, double seconds, Mea
 /* A dtype of fewer bits: ops have other kernels, whose times are not those of as many bytes in f32. */
 static Status measure_narrow(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
-    Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add(b, PRODUCTS_REUSING, (double)o->machine.memory);
+    Bench *b = new_bench(a, o, dtype, m);
+    products_add(b, PRODUCTS_REUSING, &o->machine);
     ops_add_narrow(b, &o->machine);
-    TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->nitem, seconds, MOST_SECONDS);
+    TRY(run_bench(a, o, b, seconds, MOST_SECONDS, m));
     m->of.peak[dtype] = best_product(b);
     fit_typed_curves(a, b, m);
     bench_close(b);
@@ -208,37 +237,57 @@ static Status measure_narrow(Arena *a, const MeasureOptions *o, DType dtype, dou
 
 static Status measure_peak(Arena *a, const MeasureOptions *o, DType dtype, double seconds, MeasuredDevice *m)
 {
-    Bench *b = bench_new(a, dtype, m->of.threads, apart_of(&o->machine, m->of.threads));
-    products_add(b, PRODUCTS_BEST, (double)o->machine.memory);
-    TRY(bench_open(b, o->machine.isa));
-    rounds_run(b->probe, b->nitem, seconds, 0);
+    Bench *b = new_bench(a, o, dtype, m);
+    products_add(b, PRODUCTS_BEST, &o->machine);
+    TRY(run_bench(a, o, b, seconds, 0, m));
     m->of.peak[dtype] = best_product(b);
     bench_close(b);
     return OK;
 }
 
+static const char *who(Arena *a, int threads)
+{
+    return threads == 0 ? "a device" : arena_printf(a, "%d thread%s", threads, threads == 1 ? "" : "s");
+}
+
 static void say(const MeasureOptions *o, Arena *a, const char *what, int threads)
 {
     if (o->say)
-        o->say(arena_printf(a, "%s, %d thread%s", what, threads, threads == 1 ? "" : "s"));
+        o->say(arena_printf(a, "%s, %s", what, who(a, threads)));
+}
+
+static bool computes_products(const Machine *m, DType t)
+{
+    Arena *scratch = arena_new("bench");
+    Bench *b = bench_new(scratch, m, t, 1, 0);
+    uint32_t item = bench_add(b, OP_contract, "x[m, k], w[k, n] -> [m, n]", (Extent[]){{"m", TINY}, {"k", TINY}, {"n", TINY}, {0}});
+    bool computes = m->executor->form(bench_instr(b, item), b->program, m->isa) != KERNEL_NONE;
+    arena_free(scratch);
+    return computes;
+}
+
+static const Parts *parts_of(const Machine *m)
+{
+    return m->devices > 0 ? &of_another : &of_processor;
 }
 
 static Status measure_dtype(Arena *a, const MeasureOptions *o, DType t, double seconds, MeasuredDevice *m)
 {
-    if (t == DT_f32 || !kernel_find(OP_contract, t, o->machine.isa))
+    if (t == DT_f32 || !dtype_is_float(t) || !computes_products(&o->machine, t))
         return OK;
     bool narrow = dtype_bytes(t) < dtype_bytes(DT_f32);
     say(o, a, arena_printf(a, "matmuls%s, %s", narrow ? " and other ops" : "", dtype_name(t)), m->of.threads);
-    return narrow ? measure_narrow(a, o, t, PART_NARROW * seconds, m) : measure_peak(a, o, t, PART_PEAK * seconds, m);
+    const Parts *part = parts_of(&o->machine);
+    return narrow ? measure_narrow(a, o, t, part->narrow * seconds, m) : measure_peak(a, o, t, part->peak * seconds, m);
 }
 
 Status device_measure(Arena *a, const MeasureOptions *o, int threads, double bandwidth, double seconds, MeasuredDevice *m)
 {
-    *m = (MeasuredDevice){.of = {.backend = BACKEND_CPU, .threads = threads, .bandwidth = bandwidth}};
+    *m = (MeasuredDevice){.of = {.backend = threads > 0 ? BACKEND_CPU : BACKEND_CUDA, .threads = threads, .bandwidth = bandwidth}};
     say(o, a, "matmuls and other ops, f32", threads);
-    TRY(measure_ops(a, o, PART_OPS * seconds, m));
+    TRY(measure_ops(a, o, parts_of(&o->machine)->ops * seconds, m));
     for (DType t = 0; t < DTYPES; t++)
         TRY(measure_dtype(a, o, t, seconds, m));
-    TRY(spread_judge(arena_printf(a, "matmuls of %d thread%s", threads, threads == 1 ? "" : "s"), m->matmul));
-    return spread_judge(arena_printf(a, "ops of %d thread%s", threads, threads == 1 ? "" : "s"), m->op);
+    TRY(spread_judge(arena_printf(a, "matmuls of %s", who(a, threads)), m->matmul));
+    return spread_judge(arena_printf(a, "ops of %s", who(a, threads)), m->op);
 }

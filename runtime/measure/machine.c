@@ -60,7 +60,18 @@ static int64_t free_memory(void)
     return most < INT64_MAX && used < most && most - used < bytes ? most - used : bytes;
 }
 
-Machine machine_read(Arena *a)
+Status machine_read(Arena *a, const Executor *e, Machine *m)
 {
-    return (Machine){.cpu = cpu_name(a), .cores = team_cores(), .memory = free_memory(), .cache = last_cache(), .own_cache = own_cache(), .isa = isa_best()};
+    DeviceFacts f;
+    *m = (Machine){.executor = e, .name = cpu_name(a), .cores = team_cores(), .memory = free_memory(), .cache = last_cache(), .own_cache = own_cache(), .isa = isa_best()};
+    if (!e->devices)
+        return OK;
+    TRY(e->devices(a, &f));
+    m->name = f.name;
+    m->devices = f.count;
+    m->host_memory = m->memory;
+    m->memory = f.free;
+    m->cache = f.cache;
+    m->device_memory = f.memory;
+    return OK;
 }

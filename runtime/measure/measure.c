@@ -68,9 +68,35 @@ static Status measure_devices(Arena *a, const MeasureOptions *o, Measured *m)
     return o->machine.cores > 1 ? device_measure(a, o, o->machine.cores, m->bandwidth[m->ncopying - 1], SHARE_ALL * o->seconds, &m->all) : OK;
 }
 
+static Status check_room(const Measured *m)
+{
+    double reserve = measure_reserve(m), memory = (double)m->machine.device_memory;
+    if (reserve < memory)
+        return OK;
+    fprintf(stderr, "error: '%s' has no room for a plan: %.0f MiB of its %.0f are taken beside a rank; end other programs that use it, then try again\n", m->machine.name,
+            reserve / (1 << 20), memory / (1 << 20));
+    return ERR_DEVICE;
+}
+
+/* Of devices that are all alike the first is measured, and what they say to each other. */
+static Status measure_alike(Arena *a, const MeasureOptions *o, Measured *m)
+{
+    m->one.of.reserve = o->machine.device_memory - o->machine.memory;          /* no less than that */
+    TRY(check_room(m));
+    TRY(device_copying(a, o, SHARE_COPYING * o->seconds, &m->copies, &m->copying));
+    TRY(device_measure(a, o, 0, m->copies.bandwidth[m->copies.n - 1], (SHARE_ONE + SHARE_ALL) * o->seconds, &m->one));
+    m->all = m->one;
+    const int ranks[] = {2, at_most(o->machine.devices, MOST_RANKS)};
+    if (ranks[1] >= 2)
+        TRY(link_measure(a, o, ranks, ranks[1] > 2 ? 2 : 1, (SHARE_LINK + SHARE_CROWD) * o->seconds, &m->link));
+    return check_room(m);
+}
+
 Status measure_machine(Arena *a, const MeasureOptions *o, Measured *m)
 {
     *m = (Measured){.machine = o->machine};
+    if (o->machine.devices > 0)
+        return measure_alike(a, o, m);
     TRY(measure_copying(a, o, m));
     TRY(measure_links(a, o, m));
     return measure_devices(a, o, m);

@@ -7,18 +7,23 @@
 #include "base/status.h"
 #include "ir/cluster.h"
 #include "kernels/kernel.h"
+#include "runtime/executor.h"
 
 /* ---- machine.c: what the system says ---- */
 
 typedef struct Machine {
-    const char *cpu;                  /* the processor's name */
+    const Executor *executor;         /* what executes on it */
+    const char *name;                 /* the processor's, or that of its devices */
+    int         devices;              /* of the executor, all alike; 0: the processor itself */
     int         cores;                /* that this process may run on */
-    int64_t     memory, cache;        /* bytes: free; of the last cache, 0: not known */
+    int64_t     memory, cache;        /* bytes: free, of the processor or of a device; of the last cache, 0: not known */
     int64_t     own_cache;            /* bytes: of the last cache that a core has for itself */
+    int64_t     device_memory;        /* bytes of a device, free or not, */
+    int64_t     host_memory;          /* and what is free of the memory beside devices */
     Isa         isa;
 } Machine;
 
-Machine machine_read(Arena *);
+Status machine_read(Arena *, const Executor *, Machine *);
 
 /* ---- measure.c ---- */
 
@@ -26,7 +31,8 @@ Machine machine_read(Arena *);
  * wide, as a fraction of their median. */
 typedef struct Spread { double usual, worst; } Spread;     /* of the median thing, and of the worst */
 
-/* A device of so many threads.  `of` has peaks, bandwidth, curves and launch. */
+/* A device of so many threads, or one that is not the processor.  `of` has peaks, bandwidth, curves, launch, and, of the latter, what
+ * its reserve was. */
 typedef struct MeasuredDevice {
     Device   of;
     uint32_t products, ops;           /* products and other instructions timed */
@@ -36,17 +42,23 @@ typedef struct MeasuredDevice {
 /* Ranks that talk to each other.  `of` has link, latency and efficiency. */
 typedef struct MeasuredLink {
     int    ranks;                     /* most of them */
+    int64_t largest, beside;          /* bytes: of a message; of a device, beside the map of one of them */
     Level  of;
     double apart;                     /* median factor between what was measured and what these three say */
     Spread spread;
 } MeasuredLink;
 
+/* Copies on a device, by their bytes; bytes/s, read and written counted.  To the host: bytes/s of what it has pinned. */
+enum { MOST_COPIES_OF = 4 };
+typedef struct Copies { double bytes[MOST_COPIES_OF], bandwidth[MOST_COPIES_OF]; uint32_t n; double host; } Copies;
+
 typedef struct Measured {
     Machine        machine;
-    MeasuredDevice one, all;          /* a device of one thread, and of a thread a core; the same where there is one core */
+    MeasuredDevice one, all;          /* a device of one thread, and of a thread a core; the same where there is one core, or a device that is not the processor */
+    Copies         copies;            /* on such a device */
     const int     *threads; double *bandwidth; uint32_t ncopying;   /* bytes/s copied by so many threads together */
     Spread         copying;
-    MeasuredLink   link, crowd;       /* ranks with a core each; twice as many ranks as cores */
+    MeasuredLink   link, crowd;       /* ranks with a core or a device each (no ranks: there is one); twice as many ranks as cores */
 } Measured;
 
 typedef struct MeasureOptions {
@@ -61,8 +73,11 @@ Status measure_machine(Arena *, const MeasureOptions *, Measured *);
 
 /* ---- report.c ---- */
 
-/* The text of a .pcluster of three clusters, or four where there are cores to communicate on: see the file's own head.  `version`: of the
- * program that measured. */
+/* Bytes of a device that is not the processor, outside the map of a rank. */
+double measure_reserve(const Measured *);
+
+/* The text of a .pcluster of three clusters, or four where there are cores to communicate on, or of one of devices: see the file's own
+ * head.  `version`: of the program that measured. */
 const char *measure_text(Arena *, const Measured *, const char *version);
 
 #endif

@@ -99,64 +99,85 @@ uint32_t ops_add_one(Bench *b, OpKind op, int64_t rows, int64_t positions)
     return bench_add(b, op, shape_of(op)->signature, extent);
 }
 
-/* The work of so many rows; nothing is kept. */
-static double work_of(OpKind op, DType compute, int64_t rows)
+/* An instruction of so many rows. */
+typedef struct Sample { double work, bytes; KernelForm form; } Sample;
+
+static Sample sample_of(const Machine *m, OpKind op, DType compute, int64_t rows)
 {
     Arena *scratch = arena_new("bench");
-    Bench *b = bench_new(scratch, compute, 1, 0);
-    double work = bench_work(b, ops_add_one(b, op, rows, USUAL_POSITIONS));
+    Bench *b = bench_new(scratch, m, compute, 1, 0);
+    uint32_t item = ops_add_one(b, op, rows, USUAL_POSITIONS);
+    const Instr *in = bench_instr(b, item);
+    Sample s = {bench_work(b, item), (double)in->bytes, m->executor->form(in, b->program, m->isa)};
     arena_free(scratch);
-    return work;
+    return s;
 }
 
 /* ---- sizes ---- */
 
 /* Plain forms are far below the memory's speed wherever their numbers lie, and slow. */
-static bool is_plain(OpKind op, DType compute, Isa isa)
+static bool is_plain(const Machine *m, OpKind op, DType compute)
 {
-    return kernel_find(op, compute, isa) == kernel_ref(op);
+    return sample_of(m, op, compute, USUAL_POSITIONS).form == KERNEL_PLAIN;
 }
 
-static void add_sizes(Bench *b, OpKind op, const double *work, int n)
+/* An instruction has no more than this of the memory. */
+static double most_bytes(const Machine *m)
+{
+    return (double)m->memory / 8;
+}
+
+static void add_sizes(Bench *b, OpKind op, const Machine *m, const double *work, int n)
 {
     DType compute = b->program->precision.compute;
-    double one = work_of(op, compute, 1), per_row = work_of(op, compute, 2) - one;
+    Sample one = sample_of(m, op, compute, 1), two = sample_of(m, op, compute, 2);
+    double per_row = two.work - one.work;
     int64_t before = 0;
     for (int i = 0; i < n; i++) {
-        double more = per_row > 0 ? (work[i] - one) / per_row : 0;
+        double more = per_row > 0 ? (work[i] - one.work) / per_row : 0;
         int64_t rows = more > 0 ? 1 + (int64_t)more : 1;
-        if (rows > before)
-            ops_add_one(b, op, rows, USUAL_POSITIONS);
+        bool fits = before == 0 || one.bytes + (double)(rows - 1) * (two.bytes - one.bytes) <= most_bytes(m);
+        if (rows <= before || !fits)
+            continue;
+        ops_add_one(b, op, rows, USUAL_POSITIONS);
         before = rows;
     }
 }
 
-/* Attention grows with the square of its positions: rows of three lengths, or of the first two. */
-static void add_lengths(Bench *b, OpKind op, bool fewer)
+/* Attention grows with the square of its positions: rows of several lengths, the first and the last two for devices; without so many of
+ * the longest. */
+static void add_lengths(Bench *b, OpKind op, const Machine *m, int fewer)
 {
-    ops_add_one(b, op, 4, 64);
-    ops_add_one(b, op, 1, 256);
-    if (!fewer)
-        ops_add_one(b, op, 1, 1024);
+    static const struct { int64_t rows, positions; } lengths[] = {{1, 16}, {4, 64}, {1, 256}, {1, 1024}, {8, 2048}, {2, 8192}};
+    bool device = m->devices > 0;
+    for (int i = device ? 0 : 1, end = (device ? 6 : 4) - (fewer > 0); i < end; i++) {
+        double scores = 4 * 12 * (double)lengths[i].rows * (double)lengths[i].positions * (double)lengths[i].positions;
+        if (scores <= most_bytes(m))
+            ops_add_one(b, op, lengths[i].rows, lengths[i].positions);
+    }
 }
 
-bool ops_timed(OpKind op, DType compute, Isa isa)
+bool ops_timed(const Machine *m, OpKind op, DType compute)
 {
     bool product = op == OP_contract || op == OP_linear;
-    return !product && !(op_info[op].flags & (OPF_COMM | OPF_VIEW)) && kernel_find(op, compute, isa) && work_of(op, compute, 64) > BUFFER_ALIGN;
+    if (product || (op_info[op].flags & (OPF_COMM | OPF_VIEW)) || !kernel_ref(op))
+        return false;
+    Sample s = sample_of(m, op, compute, USUAL_POSITIONS);
+    return s.form != KERNEL_NONE && s.work > BUFFER_ALIGN;
 }
 
 /* Without so many of the largest sizes, at most two. */
 static void add_op(Bench *b, OpKind op, const Machine *m, int fewer)
 {
-    double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), 128e6), (double)m->memory / 8);
-    const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9};
+    bool device = m->devices > 0;
+    double beyond = fmin(fmin(fmax(4 * (double)m->cache, 64e6), device ? 1e9 : 128e6), most_bytes(m));
+    const double bytes[] = {64e3, 1e6, 8e6, beyond}, flop[] = {4e6, 32e6, 1e9, 32e9};
     if (op_computes(op) && has_axis(op, "t"))
-        add_lengths(b, op, fewer > 0);
+        add_lengths(b, op, m, fewer);
     else if (op_computes(op))
-        add_sizes(b, op, flop, fewer > 0 ? 2 : 3);
+        add_sizes(b, op, m, flop, (device ? 4 : 3) - (fewer > 0));
     else
-        add_sizes(b, op, bytes, 4 - fewer);
+        add_sizes(b, op, m, bytes, 4 - fewer);
 }
 
 void ops_add(Bench *b, const Machine *m)
@@ -164,11 +185,12 @@ void ops_add(Bench *b, const Machine *m)
     DType compute = b->program->precision.compute;
     const int64_t apart = b->apart;
     for (OpKind op = 0; op < OP_KINDS; op++)
-        if (ops_timed(op, compute, m->isa)) {
-            b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
-            add_op(b, op, m, is_plain(op, compute, m->isa) ? 1 : 0);
+        if (ops_timed(m, op, compute)) {
+            bool plain = is_plain(m, op, compute);
+            b->apart = plain ? 0 : apart;
+            add_op(b, op, m, plain ? 1 : 0);
         }
-    b->apart = 0;
+    b->apart = m->devices > 0 ? apart : 0;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         b->with = op_option(options[i].op, options[i].option);
         add_op(b, options[i].op, m, 1);
@@ -188,9 +210,9 @@ void ops_add_narrow(Bench *b, const Machine *m)
     DType compute = b->program->precision.compute;
     const int64_t apart = b->apart;
     for (OpKind op = 0; op < OP_KINDS; op++)
-        if (ops_timed(op, compute, m->isa) && !is_wide(op)) {
-            b->apart = is_plain(op, compute, m->isa) ? 0 : apart;
-            add_op(b, op, m, 2);
+        if (ops_timed(m, op, compute) && !is_wide(op)) {
+            b->apart = is_plain(m, op, compute) ? 0 : apart;
+            add_op(b, op, m, m->devices > 0 ? 0 : 2);
         }
     b->apart = apart;
 }

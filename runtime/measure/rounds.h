@@ -11,13 +11,17 @@ enum { MOST_ROUNDS = 15, LEAST_ROUNDS = 3 };
 typedef struct Probe {
     double (*time)(void *ctx, int64_t times);
     void    *ctx;
+    uint32_t like;                    /* probes of one number do the same thing, */
+    double   work;                    /* and so much of it; 0: not known */
+    double   turn;                    /* seconds, at least, of a turn; 0: what suits a clock of the processor */
     double   seconds;                 /* of one time, the median; 0: it was not measured, as it takes too long */
     double   spread;                  /* see Spread */
 } Probe;
 
 /* Time n probes for about `seconds` in all; the spread of one that came to fewer than
- * LEAST_ROUNDS in half as much again is infinite.  One that takes more than `most` once is left
- * out, unless `most` is 0. */
+ * LEAST_ROUNDS in half as much again is infinite.  Unless `most` is 0, one that takes longer than
+ * that once is left out; and so is, before it is called, what takes much longer by the pace of smaller ones that are like it, or longer
+ * than there is time. */
 void rounds_run(Probe *, uint32_t n, double seconds, double most);
 /* Over what was measured. */
 Spread rounds_spread(const Probe *, uint32_t n);

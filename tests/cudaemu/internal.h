@@ -48,7 +48,7 @@ struct Settings {
     bool pageable;          /* an asynchronous copy of pageable memory is reported */
     bool order;             /* the order of two communicators' operations is compared */
     bool trace, profile;
-    int devices;
+    int devices, kinds;
     int machine_device[MAX_DEVICES];    /* of each, its number among all that the machine has */
     size_t memory;          /* bytes of each device */
     double timeout;         /* seconds a rank waits for others */

@@ -162,7 +162,10 @@ extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     if (device < 0 || device >= settings().devices)
         return fail(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "emulated device");
+    if (int kind = settings().kinds > 1 ? settings().machine_device[device] % settings().kinds : 0)
+        snprintf(p->name, sizeof p->name, "emulated device, kind %d", kind);
+    else
+        snprintf(p->name, sizeof p->name, "emulated device");
     p->totalGlobalMem = settings().memory;
     p->major = MAJOR;
     p->multiProcessorCount = SM_COUNT;

@@ -72,6 +72,7 @@ static Settings read_settings()
     s.trace = number("CUDAEMU_TRACE", 0) != 0;
     s.profile = number("CUDAEMU_PROFILE", 0) != 0;
     s.devices = (int)number("CUDAEMU_DEVICES", 8);
+    s.kinds = (int)number("CUDAEMU_KINDS", 1);
     s.memory = (size_t)number("CUDAEMU_MEMORY", 4.0 * (1 << 30));
     s.timeout = number("CUDAEMU_TIMEOUT", 60);
     if (s.devices > MAX_DEVICES)

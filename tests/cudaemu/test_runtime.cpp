@@ -274,6 +274,14 @@ static void visible_devices()
     CHECK(p.pciBusID == 3 && cudaSetDevice(2) == cudaErrorInvalidDevice);
 }
 
+static void two_kinds()
+{
+    cudaDeviceProp p[3];
+    for (int i = 0; i < 3; i++)
+        OK(cudaGetDeviceProperties(&p[i], i));
+    CHECK(strcmp(p[0].name, p[1].name) && !strcmp(p[0].name, p[2].name));
+}
+
 static const Case cases[] = {
     {"accounting of memory", accounting, nullptr, "CUDAEMU_MEMORY=1M"},
     {"freeing twice", double_free, "freed already", nullptr},
@@ -281,6 +289,7 @@ static const Case cases[] = {
     {"memory of the program, registered", registered, nullptr, "CUDAEMU_PAGEABLE=1"},
     {"two devices", few_devices, nullptr, "CUDAEMU_DEVICES=2"},
     {"those that are visible", visible_devices, nullptr, "CUDA_VISIBLE_DEVICES=5,3,9,1"},
+    {"two kinds of devices", two_kinds, nullptr, "CUDAEMU_KINDS=2"},
     {"copies", copies, nullptr, nullptr},
     {"copies, delayed", copies, nullptr, "CUDAEMU_SEED=7"},
     {"a copy from host to host called host to device", wrong_kind, "is not device memory", nullptr},

@@ -8,6 +8,13 @@
 
 #include "frontend/frontend.h"
 
+static const Machine *here(void)
+{
+    static Machine m;
+    m = (Machine){.executor = &executor_cpu, .memory = (int64_t)1 << 30, .isa = isa_best()};
+    return &m;
+}
+
 /* ---- instructions ---- */
 
 /* Every op that a device is measured by runs on memory of its own, in one thread and in
@@ -17,15 +24,15 @@ static void test_ops(void **state)
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
         Arena *a = arena_new("bench");
-        Bench *b = bench_new(a, DT_f32, threads, 100000);
+        Bench *b = bench_new(a, here(), DT_f32, threads, 100000);
         uint32_t n = 0;
         for (OpKind op = 0; op < OP_KINDS; op++)
-            if (ops_timed(op, DT_f32, isa_best()))
+            if (ops_timed(here(), op, DT_f32))
                 n += ops_add_one(b, op, 3, 40) == n;
         assert_true(n > 50);
         assert_int_equal(n, b->nitem);
-        assert_int_equal(bench_open(b, isa_best()), OK);
-        rounds_run(b->probe, n, 0.01, 0);
+        assert_int_equal(bench_open(b), OK);
+        assert_int_equal(bench_run(b, 0.01, 0), OK);
         for (uint32_t i = 0; i < n; i++)
             assert_true(b->probe[i].seconds > 0);
         bench_close(b);
@@ -42,10 +49,10 @@ static void test_types(void **state)
         if (!kernel_find(OP_contract, t, isa_best()))
             continue;
         Arena *a = arena_new("bench");
-        Bench *b = bench_new(a, t, 1, 1000);
+        Bench *b = bench_new(a, here(), t, 1, 1000);
         bench_add(b, OP_contract, "x[m, k], w[k, n] -> [m, n]", (Extent[]){{"m", 3}, {"k", 5}, {"n", 7}, {0}});
-        assert_int_equal(bench_open(b, isa_best()), OK);
-        rounds_run(b->probe, 1, 0.001, 0);
+        assert_int_equal(bench_open(b), OK);
+        assert_int_equal(bench_run(b, 0.001, 0), OK);
         assert_true(b->probe[0].seconds > 0);
         bench_close(b);
         arena_free(a);
@@ -57,7 +64,7 @@ static void test_types(void **state)
 static double work_of(OpKind op, const char *signature, const Extent *extent)
 {
     Arena *a = arena_new("bench");
-    Bench *b = bench_new(a, DT_f32, 1, 0);
+    Bench *b = bench_new(a, here(), DT_f32, 1, 0);
     double work = bench_work(b, bench_add(b, op, signature, extent));
     arena_free(a);
     return work;
@@ -79,7 +86,7 @@ static void test_updates_in_place(void **state)
 {
     (void)state;
     Arena *a = arena_new("bench");
-    Bench *b = bench_new(a, DT_f32, 1, 0);
+    Bench *b = bench_new(a, here(), DT_f32, 1, 0);
     bench_add(b, OP_adamw, NULL, (Extent[]){{"..", 100}, {0}});
     const Instr *in = &b->program->instr[0];
     assert_int_equal(in->out[0].i, in->arg[0].i);
@@ -98,7 +105,7 @@ static void test_copies(void **state)
 {
     (void)state;
     Arena *a = arena_new("bench");
-    Bench *b = bench_new(a, DT_f32, 1, 100000);
+    Bench *b = bench_new(a, here(), DT_f32, 1, 100000);
     uint32_t mul = bench_add(b, OP_mul, NULL, (Extent[]){{"..", 1000}, {0}}), adamw = bench_add(b, OP_adamw, NULL, (Extent[]){{"..", 1000}, {0}});
     assert_true(b->item[mul].copies >= 100000 / 12000 && b->item[mul].copies <= 100000 / 12000 + 1);
     for (uint32_t k = 1; k < b->item[mul].copies; k++) {
@@ -138,6 +145,35 @@ static void test_rounds(void **state)
     assert_true(p[2].seconds == 0 && s[2].calls <= 2);           /* too slow */
     assert_true(fabs(p[3].seconds - 1e-4) < 1e-9 && p[3].spread > 0.2);
     assert_true(rounds_spread(p, 4).worst >= p[3].spread);
+}
+
+/* Sizes of a slow kind and of a fast one, the largest first: called are those that are worth it by the pace of smaller ones. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    enum { SIZES = 4, N = 2 * SIZES };
+    static const struct { double seconds, most; int slow, fast; } cases[] = {   /* how many sizes of each kind are called */
+        {100, 0.15, 3, 4},            /* of 1 ms, 10 ms, 0.1 s and 1 s */
+        {100, 0.26, 4, 4},            /* what may take less than four times as long as it should is called to see, */
+        {100, 0, 4, 4},
+        {0.2, 0.15, 2, 4},            /* a tenth of a second five times is too much */
+        {0, 0.15, 1, 1},              /* the smallest are called however little time there is */
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        Script s[N] = {{0}};
+        Probe p[N];
+        int slow = 0, fast = 0;
+        for (int i = 0; i < N; i++) {
+            double work = pow(10, 6 - i / 2);
+            s[i].each = work * (i % 2 ? 1e-9 : 1e-6);
+            p[i] = (Probe){.time = scripted, .ctx = &s[i], .like = (uint32_t)i % 2, .work = work};
+        }
+        rounds_run(p, N, cases[k].seconds, cases[k].most);
+        for (int i = 0; i < N; i++)
+            *(i % 2 ? &fast : &slow) += s[i].calls > 0;
+        assert_int_equal(slow, cases[k].slow);
+        assert_int_equal(fast, cases[k].fast);
+    }
 }
 
 static void test_judge(void **state)
@@ -220,9 +256,10 @@ static void test_noisy_curves(void **state)
 static MeasureOptions small(void)
 {
     Arena *a = arena_new("machine");
-    Machine m = machine_read(a);
+    Machine m;
+    assert_int_equal(machine_read(a, &executor_cpu, &m), OK);
     assert_true(m.cores > 0 && m.memory > 0);
-    m.cpu = "a processor";
+    m.name = "a processor";
     m.memory = 8 << 20;
     m.cache = 1 << 20;
     arena_free(a);
@@ -267,7 +304,7 @@ static MeasuredDevice a_device(Arena *a, int threads)
     d.of.efficiency = (Curve){matmul_points, 2};
     d.of.memory_efficiency = (Curve){memory_points, 2};
     for (OpKind op = 0; op < OP_KINDS; op++)
-        if (ops_timed(op, DT_f32, isa_best())) {
+        if (ops_timed(here(), op, DT_f32)) {
             OpCurve c = {.op = op, .curve = op_computes(op) ? d.of.efficiency : d.of.memory_efficiency};
             PUSH(a, d.of.of_op, d.of.nof_op, c);
             c.typed = 1 + DT_bf16;
@@ -356,12 +393,68 @@ static void test_text(void **state)
     arena_free(a);
 }
 
+/* ---- devices that are not the processor ---- */
+
+/* Two of them, or one, which has no link. */
+static Measured made_up_devices(Arena *a, int devices, const char *name)
+{
+    MeasureOptions o = small();
+    MeasuredDevice d = a_device(a, 0);
+    d.of.reserve = (int64_t)600 << 20;
+    Measured m = {.machine = o.machine, .one = d, .all = d, .copies = {{1e6, 64e6}, {2e12, 3.3e12}, 2, 5.5e10}};
+    m.machine.name = name;
+    m.machine.devices = devices;
+    m.machine.device_memory = (int64_t)64 << 30;
+    m.machine.host_memory = (int64_t)100 << 30;
+    if (devices > 1)
+        m.link = (MeasuredLink){.ranks = devices, .largest = 1 << 24, .beside = (int64_t)900 << 20, .of = {.link = 9e10, .latency = 1e-6, .efficiency = 1}, .apart = 1.25};
+    return m;
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    for (int devices = 1; devices <= 2; devices++) {
+        Arena *a = arena_new("text");
+        Measured m = made_up_devices(a, devices, "NVIDIA H200");
+        Run r = run_text(measure_text(a, &m, "0"));
+        const Cluster *c = cluster_of(&r, NULL, NULL);
+        const Device *d = &c->device[0];
+        assert_string_equal(c->name, devices == 1 ? "nvidia_h200_x1" : "nvidia_h200_x2");
+        assert_string_equal(d->name, "nvidia_h200");
+        assert_string_equal(d->doc, "NVIDIA H200");
+        assert_int_equal(c->ndevices, devices);
+        assert_true(d->backend == BACKEND_CUDA && d->threads == 0);
+        assert_true(d->memory == (int64_t)64 << 30 && d->reserve == ((int64_t)(devices == 1 ? 600 : 900) + 2048) << 20);
+        assert_true(d->bandwidth == 1.23e10 && d->peak[DT_f32] == 1.11e11 && d->nof_op == m.one.of.nof_op);
+        assert_true(c->host_link == 5.5e10 && c->host_memory == (double)((int64_t)90 << 30));
+        assert_true(c->level[0].link == (devices == 1 ? 0 : 9e10));
+        arena_free(r.arena);
+        arena_free(a);
+    }
+}
+
+/* Whatever a driver calls a device, it has a name. */
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"", "8 \"x\" \\ y", "--", "GeForce RTX 4090 Ti (TM)", "\xc3\xa9"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Arena *a = arena_new("text");
+        Measured m = made_up_devices(a, 1, names[i]);
+        Run r = run_text(measure_text(a, &m, "0"));
+        assert_int_equal(cluster_of(&r, NULL, NULL)->ndevices, 1);
+        arena_free(r.arena);
+        arena_free(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_copying), cmocka_unit_test(test_text), cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_copying), cmocka_unit_test(test_text), cmocka_unit_test(test_pairs), cmocka_unit_test(test_devices), cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
