@@ -73,7 +73,7 @@ Status run_options_read(Arena *a, const Args *args, RunOptions *o)
 {
     int64_t seed;
     *o = (RunOptions){.isa = isa_best(), .save = args_value(args, OPT_save), .resume = args_value(args, OPT_resume),
-                      .log = args_value(args, OPT_log), .trace = args_value(args, OPT_trace)};
+                      .log = args_value(args, OPT_log), .trace = args_value(args, OPT_trace), .graphs = args_value(args, OPT_graphs) != NULL};
     o->data = all_values(a, args, OPT_data, &o->ndata);
     o->eval = all_values(a, args, OPT_eval, &o->neval);
     o->set = all_values(a, args, OPT_set, &o->nset);

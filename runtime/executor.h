@@ -20,6 +20,7 @@ typedef enum KernelForm { KERNEL_NONE, KERNEL_PLAIN, KERNEL_OWN } KernelForm;   
 typedef struct Executor {
     const char *name;                 /* as --device has it */
     bool        peers_read;           /* ranks of one machine read each other's memory where it lies: the shared part of the map is the world's */
+    bool        graphs;               /* it has kernels captured before step 0 and launched at once: --graphs */
     bool        ahead;                /* calls return before they are executed: settle() waits for that */
     uint32_t    measures_every;       /* steps from one to the next whose instructions are timed, after a run's first few */
 

@@ -45,6 +45,22 @@ static Status check_without_optimizer(const RunOptions *o)
     return ERR_USAGE;
 }
 
+/* A device's graphs are of kernels that are captured once and launched many times. */
+static Status check_graphs(const Program *p, const RunOptions *o)
+{
+    const Executor *e = executor_or_cpu(o->executor);
+    if (!o->graphs)
+        return OK;
+    if (!run_trains(p))
+        return no_effect("--graphs", "it is for the steps of a training, and the model minimizes nothing");
+    if (o->trace)
+        return no_effect("--graphs", "--trace times each instruction, so all of them are issued one by one");
+    if (e->graphs)
+        return OK;
+    fprintf(stderr, "error: --graphs: device '%s' has none; '--device cuda' does\n", e->name);
+    return ERR_USAGE;
+}
+
 static Status check_options(const Program *p, const RunOptions *o)
 {
     static const char why[] = "the model minimizes nothing, so prun only runs it forward";
@@ -52,6 +68,7 @@ static Status check_options(const Program *p, const RunOptions *o)
         fprintf(stderr, "error: the plan computes in f16, which needs its losses scaled, and prun cannot do that yet: plan with '-D dtype=bf16'\n");
         return ERR_REJECT;
     }
+    TRY(check_graphs(p, o));
     assert((!has_tensor(p->loss) || has_tensor(p->norm)) && "models that train nothing are refused where they are read");
     if (run_trains(p))
         return run_updates(p) ? OK : check_without_optimizer(o);

@@ -148,11 +148,12 @@ static Status report_step(Run *r, double loss, double norm, double seconds)
     return log_step(&r->log, &report);
 }
 
+enum { MEASURED_FIRST = 5 };
+
 /* The first few, which a short run has as well, then one of so many: a device's clocks take time of their own. */
 static bool is_measured(const Run *r)
 {
-    enum { FEW = 5 };
-    return r->tally && (r->trained < FEW || r->trained % r->rank.executor->measures_every == 0);
+    return r->tally && (r->trained < MEASURED_FIRST || r->trained % r->rank.executor->measures_every == 0);
 }
 
 /* A step that began at `start`; evaluation between steps is not tallied. */
@@ -336,6 +337,7 @@ static Status open_rank(Run *r)
     TRY(s);
     r->rank.optimizer = r->optimizer;
     r->rank.trace = r->peers->trace;                 /* from here on: the first calls only warm up */
+    r->rank.graphs = o->graphs;
     r->tally = r->peers->parts ? tally_new(r->arena, r->peers->parts) : NULL;
     r->speaks = rank_reports(&r->rank);
     r->part = NEWN(r->arena, double, r->program->nterm + 1);
@@ -361,6 +363,9 @@ static void note_omissions(const Run *r)
     bool updates = run_updates(r->program);
     if (run_trains(r->program) && !updates && r->steps > 0)
         run_note(r, "note: the model has no optimizer: a step computes the loss and gradients, and trains nothing");
+    if (o->graphs && r->tally)
+        run_note(r, "note: --graphs: the steps of which the time is told, the first %d and then one in %u, are issued without graphs", MEASURED_FIRST,
+                 r->rank.executor->measures_every);
     if (!updates && !o->resume && r->program->nstate > 0)
         run_note(r, "note: the weights are random, from the seed: '--resume DIR' takes trained ones");
     if (!run_trains(r->program) && o->ndump == 0 && r->program->noutput > 0)

@@ -55,6 +55,7 @@ typedef struct Rank {
     int            near;              /* ranks that share this one's processors, itself among them */
     struct Trace  *trace;             /* NULL: none */
     Tally         *tally;             /* of the step that is trained; NULL: none */
+    bool           graphs;            /* kernels of steps are captured and replayed */
     double         timeout, slowest;  /* seconds: given (0: not) for an instruction of a peer; of the slowest one here */
     Team          *team;
     Isa            isa;
@@ -280,6 +281,7 @@ typedef struct RunOptions {
     const struct Executor *executor;    /* NULL: the cpu */
     double      timeout;              /* seconds; 0: not given */
     const char *trace;                /* a file; NULL: not given */
+    bool        graphs;
     FileUses   *uses;                 /* what the program was read from; the run adds its own */
 } RunOptions;
 

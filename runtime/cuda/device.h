@@ -94,6 +94,26 @@ typedef struct Message { KCall call; Call of; Mark *mark; } Message;
 enum { MOST_HELD = 16 };
 typedef struct Held { Message message[MOST_HELD]; uint32_t n; } Held;
 
+/* ---- graphs ---- */
+
+/* Of the instructions from where it lies to `end`, of which `last` is the last that runs. */
+typedef struct Replay {
+    cudaGraphExec_t exec;             /* NULL: there is none */
+    uint32_t end, last;
+    bool     by_first, by_last;       /* it is another one in the first, in the last micro-batch */
+    bool     shared;                  /* with another kind of call, whose it is */
+} Replay;
+
+typedef struct Graphs {
+    bool     on;                      /* the list that is issued replays them */
+    Replay  *replay;                  /* by instruction, slot, kind of call; NULL: graphs were not asked for */
+    uint32_t n;                       /* graphs in all */
+    CudaStep *now;                    /* device memory: of the micro-batch of the call, its numbers */
+    char    *inputs;                  /* and its inputs */
+    int64_t *input_at;                /* per buffer: where its copy lies in `inputs` */
+    uint32_t *feed, nfeed, *feed0;    /* buffers that are copied for a procedure; per procedure, and one more: its first */
+} Graphs;
+
 typedef struct DeviceRank {
     int          ordinal;             /* of the GPU among those of this machine */
     Status       failed;              /* the first failure; all that follows ends with it */
@@ -102,7 +122,7 @@ typedef struct DeviceRank {
     cudaEvent_t  fed, done, end[STREAMS];            /* of the latest list: what it reads is there; all of it is done; one stream is */
     struct cublasLtContext *lt;
     char        *lt_work, *work;      /* of products; of other kernels: one at a time has it */
-    int64_t      work_bytes;
+    int64_t      work_bytes, allocated;              /* allocated: of the device, in all */
     CudaKernel  *kernel;              /* per instruction; NULL: it communicates */
     CudaStep    *step, *step_host;    /* per micro-batch: of the list that runs; pinned, to be copied there */
     Recorded    *recorded;            /* per instruction; without events where nobody waits for it */
@@ -110,6 +130,7 @@ typedef struct DeviceRank {
     uint32_t     slots;
     Marks        marks;
     Timing       times;
+    Graphs       graphs;
     Window       out, in;             /* to the device; from it */
     Scalars      scalars;
     ncclComm_t   world;
@@ -140,6 +161,11 @@ Status cuda_failed(const Rank *, const char *call, cudaError_t);
 
 /* What the driver says of the devices; see Executor.devices. */
 Status device_facts(Arena *, DeviceFacts *);
+
+/* ---- executor.c ---- */
+
+/* Memory of the device, which is counted; what there is not is said in bytes. */
+Status device_allocate(const Rank *, char **out, int64_t bytes);
 
 /* ---- wait.c ---- */
 
@@ -183,6 +209,19 @@ Status issue_check(Rank *);
 Status issue_open(Rank *);
 void   issue_close(DeviceRank *, const Program *);
 Status issue_calls(Rank *, const CallList *);
+/* An instruction with its operands' addresses in a call; and its kernels, on their stream. */
+KCall  issue_bind(Rank *, uint32_t instr, const Call *);
+Status issue_kernel(const Rank *, const KCall *, const CudaStep *now);
+
+/* ---- graphs.c ---- */
+
+/* Capture all that the calls of a step are made of. */
+Status graphs_open(Rank *);
+void   graphs_close(DeviceRank *, const Program *);
+/* That of an instruction and those that follow it in a call; NULL: it is issued by itself. */
+const Replay *graphs_find(const Rank *, uint32_t instr, const Call *);
+/* What graphs read of a call, before the first of them in it. */
+Status graphs_feed(const Rank *, const Call *);
 
 /* ---- comms.c ---- */
 

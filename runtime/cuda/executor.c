@@ -65,9 +65,10 @@ static Status check_device(const Rank *r)
 
 /* ---- memory ---- */
 
-static Status allocate(const Rank *r, char **out, int64_t bytes)
+Status device_allocate(const Rank *r, char **out, int64_t bytes)
 {
     size_t free_bytes = 0, all = 0;
+    r->device->allocated += bytes;
     cudaError_t e = bytes > 0 ? cudaMalloc((void **)out, (size_t)bytes) : cudaSuccess;
     if (e != cudaErrorMemoryAllocation) {
         CUDA_TRY(r, e);
@@ -86,11 +87,11 @@ static Status allocate_all(Rank *r)
     const Program *p = r->program;
     size_t steps = (size_t)p->microbatches * sizeof(CudaStep);
     r->map.bytes = p->map_bytes[PART_PRIVATE];
-    TRY(allocate(r, &r->map.base, p->map_bytes[PART_PRIVATE]));
-    TRY(allocate(r, &r->shared, p->map_bytes[PART_SHARED]));
-    TRY(allocate(r, &d->work, d->work_bytes));
-    TRY(allocate(r, &d->lt_work, CUDA_LT_WORKSPACE));
-    TRY(allocate(r, (char **)&d->step, (int64_t)steps));
+    TRY(device_allocate(r, &r->map.base, p->map_bytes[PART_PRIVATE]));
+    TRY(device_allocate(r, &r->shared, p->map_bytes[PART_SHARED]));
+    TRY(device_allocate(r, &d->work, d->work_bytes));
+    TRY(device_allocate(r, &d->lt_work, CUDA_LT_WORKSPACE));
+    TRY(device_allocate(r, (char **)&d->step, (int64_t)steps));
     CUDA_TRY(r, cudaHostAlloc((void **)&d->step_host, steps, cudaHostAllocDefault));
     if (r->map.base)
         CUDA_TRY(r, cudaMemsetAsync(r->map.base, 0, (size_t)p->map_bytes[PART_PRIVATE], d->side));
@@ -141,7 +142,7 @@ static Status gpu_join(Rank *r)
 static Status gpu_ready(Rank *r)
 {
     times_open(r);
-    return OK;
+    return r->graphs ? graphs_open(r) : OK;
 }
 
 static void close_streams(DeviceRank *d)
@@ -179,6 +180,7 @@ static void gpu_close(Rank *r)
     comms_close(r);
     if (!are_through(d))
         return;
+    graphs_close(d, r->program);
     issue_close(d, r->program);
     windows_close(d);
     if (d->lt)
@@ -205,9 +207,9 @@ static Status gpu_settle(const Rank *r)
 static const char *gpu_memory(Arena *a, const Rank *r)
 {
     const DeviceRank *d = r->device;
-    int64_t beside = d->work_bytes + CUDA_LT_WORKSPACE + r->program->microbatches * (int64_t)sizeof(CudaStep);
-    return arena_printf(a, "map %s of device %d, and %s of it for kernels; %s of the host's pinned", text_bytes(a, program_map_bytes(r->program)), d->ordinal,
-                        text_bytes(a, beside), text_bytes(a, d->out.bytes + d->in.bytes));
+    int64_t beside = d->allocated - program_map_bytes(r->program);
+    return arena_printf(a, "map %s of device %d, and %s of it for kernels; %s of the host's pinned%s", text_bytes(a, program_map_bytes(r->program)), d->ordinal,
+                        text_bytes(a, beside), text_bytes(a, d->out.bytes + d->in.bytes), r->graphs ? arena_printf(a, "; %u graphs, of what is between communications", d->graphs.n) : "");
 }
 
 static const char *gpu_about(Arena *a)
@@ -224,6 +226,7 @@ static const Executor executor_gpu = {
     .name = EXECUTOR,
     .ahead = true,
     .measures_every = 8,
+    .graphs = true,
     .absent = why_absent,
     .about = gpu_about,
     .devices = device_facts,

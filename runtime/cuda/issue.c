@@ -116,7 +116,7 @@ static void bind_tensor(const Rank *r, TensorId id, const Call *call, const Tens
     *at = rank_at(r, id, call->slot, call->micro);
 }
 
-static KCall bind(Rank *r, uint32_t i, const Call *call)
+KCall issue_bind(Rank *r, uint32_t i, const Call *call)
 {
     const Instr *in = &r->program->instr[i];
     KCall c = {.in = in, .work = r->device->work, .step = &r->step};
@@ -160,6 +160,13 @@ static Status copy_watched(const Rank *r, const KCall *c, const Call *call)
             if (to)
                 CUDA_TRY(r, cudaMemcpyAsync(to, c->out[k], (size_t)tensor_bytes(c->outt[k]), cudaMemcpyDeviceToHost, r->device->stream[c->in->stream]));
         }
+    return OK;
+}
+
+Status issue_kernel(const Rank *r, const KCall *c, const CudaStep *now)
+{
+    const DeviceRank *d = r->device;
+    CUDA_TRY(r, d->kernel[c->in - r->program->instr](&(CudaCall){.call = *c, .now = now, .stream = d->stream[c->in->stream], .lt = d->lt, .lt_work = d->lt_work}));
     return OK;
 }
 
@@ -229,13 +236,30 @@ static Status issue_instr(Rank *r, uint32_t i, const Call *call)
     Mark *mark;
     if (d->held.n > 0 && !joins(r, i))
         TRY(release(r));
-    KCall c = bind(r, i, call);
+    KCall c = issue_bind(r, i, call);
     d->instr = i;
     TRY(wait_for_others(r, i, call));
     TRY(mark_begin(r, i, call, &mark));
     if (communicates(in))
         return hold(r, &c, call, mark);
-    CUDA_TRY(r, d->kernel[i](&(CudaCall){.call = c, .now = &d->step[call->micro], .stream = d->stream[in->stream], .lt = d->lt, .lt_work = d->lt_work}));
+    TRY(issue_kernel(r, &c, &d->step[call->micro]));
+    TRY(finish(r, &c, call, mark));
+    d->instr = -1;
+    return OK;
+}
+
+/* The kernels from an instruction on that are one graph; a mark follows, whatever their number. */
+static Status issue_graph(Rank *r, uint32_t i, const Call *call, const Replay *g)
+{
+    DeviceRank *d = r->device;
+    KCall c = issue_bind(r, g->last, call);
+    Mark *mark;
+    TRY(release(r));
+    d->instr = i;
+    d->marks.skipped = MARK_EVERY - 1;
+    TRY(wait_for_others(r, i, call));
+    TRY(mark_begin(r, g->last, call, &mark));
+    CUDA_TRY(r, cudaGraphLaunch(g->exec, d->stream[STREAM_compute]));
     TRY(finish(r, &c, call, mark));
     d->instr = -1;
     return OK;
@@ -244,12 +268,20 @@ static Status issue_instr(Rank *r, uint32_t i, const Call *call)
 static Status issue_call(Rank *r, const CallList *calls, const Call *call)
 {
     const Proc *proc = &r->program->proc[call->proc];
+    bool fed = false;
     r->step.micro = call->micro;
     if (calls->opens)
         r->step.first = call->micro == 0;
-    for (uint32_t i = proc->first; i < proc->end; i++)
-        if (instr_runs(&r->program->instr[i], r->program, call))
-            TRY(issue_instr(r, i, call));
+    for (uint32_t i = proc->first; i < proc->end; i++) {
+        if (!instr_runs(&r->program->instr[i], r->program, call))
+            continue;
+        const Replay *g = graphs_find(r, i, call);
+        if (g && !fed)
+            TRY(graphs_feed(r, call));
+        fed = fed || g;
+        TRY(g ? issue_graph(r, i, call, g) : issue_instr(r, i, call));
+        i = g ? g->end - 1 : i;
+    }
     return OK;
 }
 
@@ -304,6 +336,7 @@ Status issue_calls(Rank *r, const CallList *calls)
     if (r->device->failed != OK || calls->n == 0)
         return r->device->failed;
     TRY(begin_list(r));
+    r->device->graphs.on = r->device->graphs.replay && calls->opens && !r->device->times.on;
     for (uint32_t k = 0; k < calls->n; k++)
         TRY(issue_call(r, calls, &calls->call[k]));
     TRY(release(r));

@@ -1,5 +1,5 @@
 /* Ranks on the emulator of GPUs: what the host says of streams that stand still, and, for the thread sanitizer, steps of a
- * program that has its waits (`right`) and of one that lacks some (`missing`). */
+ * program that has its waits (`right`), issued one by one and as graphs, and of one that lacks some (`missing`). */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@ typedef struct Run {
     Program **program;
     World    *world;
     double    timeout;                /* seconds; 0: as usual */
+    bool      graphs;                 /* kernels are replayed */
     Status    status[RANKS];
     double    loss[RANKS];
 } Run;
@@ -34,6 +35,8 @@ static const Executor *emulator(Arena *a)
 static Status train(const Run *run, Rank *r, double *loss)
 {
     LockRank view = {.p = r->program, .map = {[PART_PRIVATE] = rank_part(r, PART_PRIVATE), [PART_SHARED] = rank_part(r, PART_SHARED)}};
+    r->graphs = run->graphs;
+    TRY(r->executor->ready(r));
     rank_init(r, LOCK_SEED);
     r->step.step = 0;
     TRY(rank_settle(r));
@@ -145,6 +148,63 @@ static void both_ranks_have_one_loss(void **unused)
     arena_free(run.m.a);
 }
 
+static bool waits(const Program *p, uint32_t instr)
+{
+    for (uint32_t k = 0; k < p->nwait; k++)
+        if (p->wait[k].instr == instr)
+            return true;
+    return false;
+}
+
+static int by_instr(const void *x, const void *y)
+{
+    const Wait *a = x, *b = y;
+    return (a->instr > b->instr) - (a->instr < b->instr);
+}
+
+static void swap_with_next(Program *p, uint32_t i)
+{
+    const Instr first = p->instr[i];
+    p->instr[i] = p->instr[i + 1];
+    p->instr[i + 1] = first;
+    for (uint32_t k = 0; k < p->nwait; k++) {
+        uint32_t *const at[] = {&p->wait[k].instr, &p->wait[k].on};
+        for (int e = 0; e < 2; e++)
+            *at[e] = *at[e] == i ? i + 1 : *at[e] == i + 1 ? i : *at[e];
+    }
+    qsort(p->wait, p->nwait, sizeof *p->wait, by_instr);
+}
+
+/* Each sum of gradients behind a kernel more, so that what it waits for is in the middle of kernels.  How many. */
+static int delay_sums(Program *p)
+{
+    int n = 0;
+    for (uint32_t k = 0; k < p->nproc; k++)
+        for (uint32_t i = p->proc[k].first; p->proc[k].kind == PROC_backward && i + 1 < p->proc[k].end; i++)
+            if (p->instr[i].stream == STREAM_gradient && p->instr[i + 1].stream == STREAM_compute && !waits(p, i + 1)) {
+                swap_with_next(p, i++);
+                n++;
+            }
+    return n;
+}
+
+static void graphs_have_that_loss(void **unused)
+{
+    (void)unused;
+    Run plain = open_run(), graphs = open_run();
+    plain.timeout = graphs.timeout = 60;
+    graphs.graphs = true;
+    for (int i = 0; i < RANKS; i++)
+        assert_true(delay_sums(plain.program[i]) > 2 && delay_sums(graphs.program[i]) > 2);
+    run_all(&plain);
+    run_all(&graphs);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(graphs.status[i], OK);
+    assert_true(graphs.loss[0] == plain.loss[0] && graphs.loss[1] == plain.loss[1]);
+    arena_free(plain.m.a);
+    arena_free(graphs.m.a);
+}
+
 /* No kernel waits for sums of gradients any more. */
 static void without_its_waits(void **unused)
 {
@@ -166,8 +226,8 @@ static void without_its_waits(void **unused)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest usual[] = {cmocka_unit_test(a_stuck_sum_ends_the_run), cmocka_unit_test(both_ranks_have_one_loss)};
-    const struct CMUnitTest right[] = {cmocka_unit_test(both_ranks_have_one_loss)};
+    const struct CMUnitTest usual[] = {cmocka_unit_test(a_stuck_sum_ends_the_run), cmocka_unit_test(both_ranks_have_one_loss), cmocka_unit_test(graphs_have_that_loss)};
+    const struct CMUnitTest right[] = {cmocka_unit_test(both_ranks_have_one_loss), cmocka_unit_test(graphs_have_that_loss)};
     const struct CMUnitTest missing[] = {cmocka_unit_test(without_its_waits)};
     if (argc > 1)
         return strcmp(argv[1], "right") == 0 ? cmocka_run_group_tests(right, NULL, NULL) : cmocka_run_group_tests(missing, NULL, NULL);
