@@ -83,7 +83,8 @@ static Status make_define(Loaded *l, const char *source, const char *text, uint3
     if (!s)
         return ERR_REJECT;
     s->excerpt = false;
-    *out = (Define){.name = arena_strndup(l->input, text, name), .value = text + name + 1, .at = {s->start + name + 1, s->start + s->bytes}};
+    *out = (Define){.name = arena_strndup(l->input, text, name), .value = text + name + 1, .named = {s->start, s->start + name},
+                    .at = {s->start + name + 1, s->start + s->bytes}};
     return OK;
 }
 

@@ -592,8 +592,8 @@ void plan_sets(Diags *ds, const Units *units, Define **out, uint32_t *n)
             const Node *b = rules->kid[k]->kid[1];
             if (b->kind != N_SET)
                 continue;
-            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .at = b->kid[1]->at,
-                        .node = b->kid[1]};
+            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .named = b->kid[0]->at,
+                        .at = b->kid[1]->at, .node = b->kid[1]};
             PUSH(ds->arena, *out, *n, d);
         }
     }
