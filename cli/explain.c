@@ -133,6 +133,19 @@ static void show_asked(Loaded *l, const Weigher *w, const Weigher *of, const Wei
     show_difference(r, &chosen->figures, &asked.figures);
 }
 
+/* The plan is so already; of a rule that makes nothing of that, why. */
+static void show_kept(const Weigher *w, const Plan *plan, const Weighed *chosen, const Rules *given, Report *r, Table *t)
+{
+    const char *idle = NULL;
+    for (uint32_t i = 0; i < given->nrule && !idle; i++)
+        idle = rules_idle(r->arena, w->request, plan, &given->rule[i]);
+    answer(r, t, "verdict", "verdict", idle ? "it has no effect" : "it is in the chosen plan");
+    if (idle)
+        answer(r, t, "because", "reason", idle);
+    table_line(r, t, "layout", pins_brief(r->arena, pins_of(r->arena, w->request->graph, plan)));
+    table_fact(r, t, "layout", CELL_TEXT(chosen->layout));
+}
+
 static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, const Rules *given, const char *text, Report *r)
 {
     Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
@@ -145,6 +158,10 @@ static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Program
     Search found;
     Table *t = report_lines(r, "why_not");
     answer(r, t, "why not", "asked", text);
+    if (keeps(w, plan, &chosen, given)) {
+        show_kept(w, plan, &chosen, given, r, t);
+        return;
+    }
     q.rules = asked_about(w, plan, given, &q.use);
     planner_search(l->ir, said, &q, search_limits, &other, &others, &found);
     if (found.judged > 0)
