@@ -160,8 +160,8 @@ build/$(1)/libcompiler.a: $$(COMPILER_$(1))
 build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
 
-# pplan must never need a BLAS: it links the compiler alone.  Plug-ins use functions of prun.
-build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
+# pplan must never need a BLAS: it links the compiler, and of the kernels the list of their forms.  Plug-ins use functions of prun.
+build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/obj/kernels/forms.o build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
 # MPI's compiler under the names that Open MPI and MPICH give the one below it.

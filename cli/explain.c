@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/notes.h"
 #include "cli/show.h"
 
 enum { NEXT_SHOWN = 3 };
@@ -188,6 +189,7 @@ Status explain(Loaded *l, const Args *args)
     TRY(load_search(l, USE_PLAN, 1, &plan, &programs, &found));
     if (args_value(args, OPT_why_not))
         TRY(load_text(l, "why-not", args_value(args, OPT_why_not), &given));
+    note_assumptions(l, plan, &programs);
     PlanRequest request = load_request(l, USE_ESTIMATE);
     Weigher w = {l->ir, l->sources, &request};
     Report *r = report_new(l->ir);
