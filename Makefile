@@ -427,7 +427,7 @@ lint:
 	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup .ci/deb $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
 
 # Manual pages and completions, made from the table of options by a program of their own.
-build/release/pages: build/release/obj/cli/pages/pages.o build/release/obj/cli/pages/manual.o
+build/release/pages: $(addprefix build/release/obj/,cli/pages/pages.o cli/pages/manual.o cli/bundled.o base/arena.o)
 	$(call say,link,$@)$(CC_release) -o $@ $^
 
 build/pages/%.1: cli/pages/%.1.in build/release/pages VERSION
@@ -442,8 +442,9 @@ $(MANUALS): build/release/pages VERSION
 
 # bash-completion loads a file of the program's name, zsh one that begins with '_'.
 COMPLETIONS = $(foreach p,$(PROGRAMS),build/pages/bash/$(p) build/pages/zsh/_$(p) build/pages/fish/$(p).fish)
-$(COMPLETIONS): build/release/pages
-	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
+# A folder is newer than a file that was put there or taken away.
+$(COMPLETIONS): build/release/pages $(shell find models -type d)
+	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) models >$@
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 # Where a program in bin/ looks for plug-ins; which of them are built depends on the machine.
