@@ -85,7 +85,7 @@ static bool same_source(const Graph *g, const Run *a, const Run *b, ValueId x, V
 static bool same_op(const Graph *g, const Run *a, const Run *b, uint32_t i)
 {
     const Op *x = &g->op[a->first + i], *y = &g->op[b->first + i];
-    bool same = x->kind == y->kind && x->narg == y->narg && x->nout == y->nout && x->nfactor == y->nfactor && memcmp(x->attr, y->attr, sizeof x->attr) == 0 &&
+    bool same = x->kind == y->kind && x->narg == y->narg && x->nout == y->nout && x->nfactor == y->nfactor && op_same_attrs(x, y) &&
                 memcmp(x->arg_factor, y->arg_factor, sizeof x->arg_factor) == 0 && memcmp(x->out_factor, y->out_factor, sizeof x->out_factor) == 0;
     for (int a1 = 0; same && a1 < x->narg; a1++)
         same = same_source(g, a, b, x->arg[a1], y->arg[a1]);
