@@ -102,9 +102,10 @@ static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighe
         answer(r, t, "verdict", "verdict", "it is the chosen plan");
         return;
     }
-    answer(r, t, "verdict", "verdict", more > 0 ? "slower" : more < 0 ? "faster" : "as fast");
+    bool faster = more < 0 && !hardly_faster(chosen, asked);
+    answer(r, t, "verdict", "verdict", more > 0 ? "slower" : faster ? "faster" : "as fast");
     answer(r, t, "because", "reason", reason_of(r->arena, chosen, asked));
-    if (more < 0)
+    if (faster)
         answer(r, t, "chosen", "chosen", pinned ? "the rules pin the plan that is explained; without them this one may be taken"
                : "the search for the plan did not come to it; with these rules it is taken");
 }
