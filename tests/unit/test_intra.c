@@ -85,6 +85,25 @@ static void ways_are_their_programs(void **unused)
         }
 }
 
+/* Rounds that hand on two values, an activation and a sum of losses, are looked at once too. */
+static void ways_of_sparse_models_are(void **unused)
+{
+    (void)unused;
+    static const char sizes[] = "vocab=60 hidden=48 heads=12 kv_heads=4 ffn=120 expert=4 layers=3 batch=4 seq=12 dtype=f32";
+    Model m = model_load((Setting){"mixtral_8x7b", sizes, NULL});
+    Chain chain = chain_read(m.a, m.g);
+    uint32_t repeats = 0;
+    for (uint32_t i = 0; i < chain.npart; i++) {
+        assert_true(chain.part[i].rounds == 1 || (chain.part[i].rounds == 3 && chain.part[i].ncarried == 2));
+        repeats += chain.part[i].rounds == 3;
+    }
+    assert_int_equal(repeats, 1);
+    arena_free(m.a);
+    for (int64_t tp = 1; tp <= 4; tp++)
+        for (int64_t micro = 1; micro <= 2; micro++)
+            check_ways((Setting){"mixtral_8x7b", sizes, NULL}, 1, tp, micro, 400);
+}
+
 /* Beside cuts of positions by cp. */
 static void ways_beside_context_are(void **unused)
 {
@@ -148,12 +167,14 @@ static void few_states_do(void **unused)
     (void)unused;
     for (int64_t tp = 2; tp <= 4; tp += 2) {
         check_few_states("tiny_llama", "vocab=64 hidden=256 heads=8 kv_heads=4 ffn=512 layers=4 batch=8 seq=64", tp);
+        check_few_states("mixtral_8x7b", "vocab=64 hidden=256 heads=8 kv_heads=4 ffn=512 expert=4 layers=4 batch=8 seq=64 dtype=f32", tp);
         check_few_states("tiny_gpt2", "vocab=64 hidden=256 heads=8 ffn=512 context=64 layers=4 batch=8 seq=64", tp);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs), cmocka_unit_test(ways_beside_context_are), cmocka_unit_test(few_states_do)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_are_their_programs), cmocka_unit_test(ways_of_sparse_models_are), cmocka_unit_test(ways_beside_context_are),
+                                       cmocka_unit_test(few_states_do)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
