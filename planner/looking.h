@@ -30,6 +30,7 @@ typedef struct Looking {
     bool               with_context;  /* it was, and is looked at now */
     RoundNeeds         round;
     Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
+    bool               lacking;       /* all of them lack memory: nothing fits */
     bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
     Entry             *entry;  uint32_t nentry;
     Family            *family; uint32_t nfamily;

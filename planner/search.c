@@ -53,8 +53,10 @@ static void bound_configs(Looking *k)
             k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, staging_lack(&k->units, &k->space.config[i], &k->round), i, false};
     }
     qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
+    k->lacking = true;
     for (uint32_t i = 0; i < k->nconfig; i++) {
         Bounded *b = &k->config[i];
+        k->lacking &= b->lack > 0;
         units_ask(&k->units, units_find(&k->units, b->config, 0), b->config);
         double fits = staging_room(&k->units, b->config, &k->round, b->bound);
         b->unfit = fits == DBL_MAX;
@@ -218,7 +220,7 @@ static bool restage(Looking *k, Entry *e)
 /* Where nothing fits, the leanest of each are tried, once all others were. */
 static bool try_lean(Looking *k, Entry *e)
 {
-    if (e->lean || k->out->nbest > 0)
+    if (e->lean || e->lack > 0 || k->out->nbest > 0)
         return false;
     e->lean = true;
     return restage(k, e);
@@ -254,13 +256,15 @@ static void learn(Looking *k, Entry *e, const Verdict *v)
     if (v->fits)
         f->rate *= (double)v->ns / e->c.ns;
     e->judged = e->c;
+    e->lean &= e->lack <= 0;
     e->done = ++e->tries > RETRIES && !try_lean(k, e);
 }
 
-/* More is done as long as nothing is found that fits, where anything would do. */
+/* More is done as long as nothing is found that fits, where anything would do and may be there. */
 static bool is_spent(const Looking *k)
 {
-    return k->effort >= (k->out->nbest > 0 || k->limits.below > 0 ? 1 : PATIENCE) * k->limits.effort;
+    bool patient = k->out->nbest == 0 && k->limits.below <= 0 && !k->lacking;
+    return k->effort >= (patient ? PATIENCE : 1) * k->limits.effort;
 }
 
 /* Whether what is left is not worth a judgement. */
@@ -281,7 +285,7 @@ static Leaders leaders_found(Looking *k)
 
 /* Of configurations that lack so much memory and more none is looked at: they do not fit, and what does not is of use
  * where it needs the least.  So those that lack least come first, and others where they may need less than these did;
- * of all the leanest cuts alone are looked at, once. */
+ * of all the leanest cuts come first. */
 static double most_lack(const Looking *k)
 {
     double least = DBL_MAX;
@@ -334,27 +338,18 @@ static bool add_configs(Looking *k)
     return k->nentry > before;
 }
 
-/* Whether what cannot fit needs more than another plan, or is estimated to. */
-static bool is_fat(const Looking *k, const Entry *e)
-{
-    double least = most_lack(k);
-    return e->lack >= least || (k->leanest && e->c.bytes >= least);
-}
-
 /* Whatever estimates left out for one that was judged to be slower, or not to fit, is looked at again. */
 static void judge_best(Looking *k)
 {
     k->added = NEWN(k->arena, bool *, k->nconfig + 1);
     while (!is_spent(k) && add_configs(k))
         for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
-            if (e->lack > 0 && is_fat(k, e)) {
-                e->done = true;
-                continue;
-            }
-            Verdict v = judge(k, &e->c);
+            bool lacks_more = e->lack > 0 && e->lack >= most_lack(k);
+            Verdict v = lacks_more ? (Verdict){0} : judge(k, &e->c);
             if (v.legal)
                 learn(k, e, &v);
-            e->done |= !v.legal || e->lack > 0;
+            else
+                e->done = true;
         }
     polish(k);
     k->out->cut = k->no_context ? "cuts, recomputation and splits of the most promising configurations only, and no cp, as there are samples enough for dp"

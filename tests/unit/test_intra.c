@@ -41,7 +41,8 @@ static int64_t placed_ns(Model *m, Plan *plan, const Profile *profile, const cha
     return x.ns;
 }
 
-static void check_ways(Setting setting, int64_t cp, int64_t tp, int64_t micro, uint32_t width)
+/* within: parts of the time by which it may differ. */
+static void check_ways_within(Setting setting, int64_t cp, int64_t tp, int64_t micro, uint32_t width, double within)
 {
     Model m = model_load(setting);
     Profile profile = {.name = "prun", .slow_compute = 1, .slow_link = 1, .fuses_sums = true, .packs = true, .slow_matmul = 1, .slow_attention = 1, .slow_memory = 1, .pad = 1};
@@ -68,11 +69,16 @@ static void check_ways(Setting setting, int64_t cp, int64_t tp, int64_t micro, u
         if (cp > 1)
             PUSH(m.a, plan.rule, plan.nrule, context);
         int64_t ns = placed_ns(&m, &plan, &profile, setting.model);
-        if (ns != in.way[i].ns)
+        if (fabs((double)(ns - in.way[i].ns)) > within * (double)ns)
             fail_msg("%s cp=%lld tp=%lld m=%lld: way %u has %lld ns, its program %lld", setting.model, (long long)cp, (long long)tp, (long long)micro, i, (long long)in.way[i].ns, (long long)ns);
     }
     pricer_close(pricer);
     arena_free(m.a);
+}
+
+static void check_ways(Setting setting, int64_t cp, int64_t tp, int64_t micro, uint32_t width)
+{
+    check_ways_within(setting, cp, tp, micro, width, 0);
 }
 
 static void ways_are_their_programs(void **unused)
@@ -85,7 +91,8 @@ static void ways_are_their_programs(void **unused)
         }
 }
 
-/* Rounds that hand on two values, an activation and a sum of losses, are looked at once too. */
+/* Rounds that hand on two values, an activation and a sum of losses, are looked at once too.  The first round adds to a
+ * number that has no gradient, so what later ones do with that, some launches, is not counted. */
 static void ways_of_sparse_models_are(void **unused)
 {
     (void)unused;
@@ -101,7 +108,7 @@ static void ways_of_sparse_models_are(void **unused)
     arena_free(m.a);
     for (int64_t tp = 1; tp <= 4; tp++)
         for (int64_t micro = 1; micro <= 2; micro++)
-            check_ways((Setting){"mixtral_8x7b", sizes, NULL}, 1, tp, micro, 400);
+            check_ways_within((Setting){"mixtral_8x7b", sizes, NULL}, 1, tp, micro, 400, 0.004);
 }
 
 /* Beside cuts of positions by cp. */
