@@ -160,8 +160,8 @@ build/$(1)/libcompiler.a: $$(COMPILER_$(1))
 build/$(1)/libexecutor.a: $$(EXECUTOR_$(1))
 	$$(call say,ar,$$@)mkdir -p $$(@D) && rm -f $$@ && ar rcsD $$@ $$^
 
-# pplan must never need a BLAS: it links the compiler alone.  Plug-ins use functions of prun.
-build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/libcompiler.a
+# pplan must never need a BLAS: it links the compiler, and of the kernels the list of their forms.  Plug-ins use functions of prun.
+build/$(1)/pplan: build/$(1)/obj/cli/pplan.o build/$(1)/obj/kernels/forms.o build/$(1)/libcompiler.a
 	$$(call say,link,$$@)$$(CC_$(1)) $$(LINK_$(1)) -o $$@ $$^ -ljansson -lm
 
 # MPI's compiler under the names that Open MPI and MPICH give the one below it.
@@ -427,7 +427,7 @@ lint:
 	shellcheck -S warning -e SC2034,SC2086 .ci/run .ci/setup .ci/deb $(wildcard tests/*.sh bench/*.sh bench/text/*.sh)
 
 # Manual pages and completions, made from the table of options by a program of their own.
-build/release/pages: build/release/obj/cli/pages/pages.o build/release/obj/cli/pages/manual.o
+build/release/pages: $(addprefix build/release/obj/,cli/pages/pages.o cli/pages/manual.o cli/bundled.o base/arena.o)
 	$(call say,link,$@)$(CC_release) -o $@ $^
 
 build/pages/%.1: cli/pages/%.1.in build/release/pages VERSION
@@ -442,8 +442,9 @@ $(MANUALS): build/release/pages VERSION
 
 # bash-completion loads a file of the program's name, zsh one that begins with '_'.
 COMPLETIONS = $(foreach p,$(PROGRAMS),build/pages/bash/$(p) build/pages/zsh/_$(p) build/pages/fish/$(p).fish)
-$(COMPLETIONS): build/release/pages
-	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) >$@
+# A folder is newer than a file that was put there or taken away.
+$(COMPLETIONS): build/release/pages $(shell find models -type d)
+	$(call say,page,$@)mkdir -p $(@D) && build/release/pages $(notdir $(@D)) $(basename $(patsubst _%,%,$(@F))) models >$@
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 # Where a program in bin/ looks for plug-ins; which of them are built depends on the machine.

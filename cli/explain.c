@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/notes.h"
 #include "cli/show.h"
 
 enum { NEXT_SHOWN = 3 };
@@ -101,9 +102,10 @@ static void show_slower(Report *r, Table *t, const Weighed *chosen, const Weighe
         answer(r, t, "verdict", "verdict", "it is the chosen plan");
         return;
     }
-    answer(r, t, "verdict", "verdict", more > 0 ? "slower" : more < 0 ? "faster" : "as fast");
+    bool faster = more < 0 && !hardly_faster(chosen, asked);
+    answer(r, t, "verdict", "verdict", more > 0 ? "slower" : faster ? "faster" : "as fast");
     answer(r, t, "because", "reason", reason_of(r->arena, chosen, asked));
-    if (more < 0)
+    if (faster)
         answer(r, t, "chosen", "chosen", pinned ? "the rules pin the plan that is explained; without them this one may be taken"
                : "the search for the plan did not come to it; with these rules it is taken");
 }
@@ -133,6 +135,19 @@ static void show_asked(Loaded *l, const Weigher *w, const Weigher *of, const Wei
     show_difference(r, &chosen->figures, &asked.figures);
 }
 
+/* The plan is so already; of a rule that makes nothing of that, why. */
+static void show_kept(const Weigher *w, const Plan *plan, const Weighed *chosen, const Rules *given, Report *r, Table *t)
+{
+    const char *idle = NULL;
+    for (uint32_t i = 0; i < given->nrule && !idle; i++)
+        idle = rules_idle(r->arena, w->request, plan, &given->rule[i]);
+    answer(r, t, "verdict", "verdict", idle ? "it has no effect" : "it is in the chosen plan");
+    if (idle)
+        answer(r, t, "because", "reason", idle);
+    table_line(r, t, "layout", pins_brief(r->arena, pins_of(r->arena, w->request->graph, plan)));
+    table_fact(r, t, "layout", CELL_TEXT(chosen->layout));
+}
+
 static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Programs *programs, const Rules *given, const char *text, Report *r)
 {
     Simulation sim = simulate(l->ir, l->cluster, plan, l->profile, programs->rank);
@@ -145,6 +160,10 @@ static void why_not(Loaded *l, const Weigher *w, const Plan *plan, const Program
     Search found;
     Table *t = report_lines(r, "why_not");
     answer(r, t, "why not", "asked", text);
+    if (keeps(w, plan, &chosen, given)) {
+        show_kept(w, plan, &chosen, given, r, t);
+        return;
+    }
     q.rules = asked_about(w, plan, given, &q.use);
     planner_search(l->ir, said, &q, search_limits, &other, &others, &found);
     if (found.judged > 0)
@@ -171,6 +190,7 @@ Status explain(Loaded *l, const Args *args)
     TRY(load_search(l, USE_PLAN, 1, &plan, &programs, &found));
     if (args_value(args, OPT_why_not))
         TRY(load_text(l, "why-not", args_value(args, OPT_why_not), &given));
+    note_assumptions(l, plan, &programs);
     PlanRequest request = load_request(l, USE_ESTIMATE);
     Weigher w = {l->ir, l->sources, &request};
     Report *r = report_new(l->ir);

@@ -126,6 +126,35 @@ static bool names_inside(const Asked *x, const char *const *pool, uint32_t n)
     return found > 0;
 }
 
+/* Rounds of a repeat, as far as a path shows: one more than its own; 0: the path is not in the repeat. */
+static int64_t rounds_seen(const char *repeat, const char *path)
+{
+    for (const char *s = strchr(path, '['); s; s = strchr(s + 1, '['))
+        if (is_path(repeat, path, (size_t)(s - path)))
+            return s[strcspn(s, "]") + 1] ? strtoll(s + 1, NULL, 10) + 1 : 0;      /* ops of one name are counted at the end */
+    return 0;
+}
+
+/* A round is asked for that comes after the last one of its repeat. */
+static bool names_no_round(const Asked *x, const char *const *pool, uint32_t n)
+{
+    for (const char *s = strchr(x->path, '['); s; s = strchr(s + 1, '[')) {
+        const char *repeat = arena_strndup(x->l->ir, x->path, (size_t)(s - x->path));
+        int64_t most = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            int64_t rounds = rounds_seen(repeat, pool[i]);
+            most = rounds > most ? rounds : most;
+        }
+        char *end;
+        int64_t round = strtoll(s + 1, &end, 10);
+        if (most > 0 && end > s + 1 && *end == ']' && round >= most) {
+            fprintf(stderr, "error: nothing at '%s': %s\n", x->path, rounds_text(x->l->ir, repeat, most));
+            return true;
+        }
+    }
+    return false;
+}
+
 static Status nothing_there(const Asked *x)
 {
     const Graph *g = x->l->graph;
@@ -138,7 +167,7 @@ static Status nothing_there(const Asked *x)
         if (!has_op(g->value[v].maker))
             PUSH(x->l->ir, pool, n, without_rounds(x->l->ir, x->path, g->value[v].path));
     const char *near = nearest_name(x->path, pool, n);
-    if (names_inside(x, pool, n))
+    if (names_inside(x, pool, n) || names_no_round(x, pool, n))
         return ERR_REJECT;
     fprintf(stderr, "error: nothing at '%s': expected the path of an op or a value, or 'stage N'%s%s%s\n", x->path, near ? "; did you mean '" : "",
             near ? near : "", near ? "'?" : "");

@@ -1,7 +1,6 @@
 /* Load: finds files, bundled ones too, and runs the frontend over them. */
 #include "cli/load.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/bundled.h"
 #include "codegen/simulate.h"
 #include "planner/changes.h"
 
@@ -83,7 +83,8 @@ static Status make_define(Loaded *l, const char *source, const char *text, uint3
     if (!s)
         return ERR_REJECT;
     s->excerpt = false;
-    *out = (Define){.name = arena_strndup(l->input, text, name), .value = text + name + 1, .at = {s->start + name + 1, s->start + s->bytes}};
+    *out = (Define){.name = arena_strndup(l->input, text, name), .value = text + name + 1, .named = {s->start, s->start + name},
+                    .at = {s->start + name + 1, s->start + s->bytes}};
     return OK;
 }
 
@@ -114,39 +115,17 @@ static Status add_defines(Loaded *l, const Args *args)
 
 /* A kind of file that may be named by a bundled one's name alone. */
 typedef struct FileKind {
-    const char *what, *option, *folder, *ending;
+    const char *what, *option;
+    const BundledKind *bundled;
 } FileKind;
 
-static const FileKind cluster_files = {"cluster", "-c", "clusters", ".pcluster"};
-static const FileKind profile_files = {"profile", "--profile", "profiles", ".pprofile"};
-
-enum { BUNDLED_LIMIT = 64 };
-
-static int by_name(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
-/* The names of the bundled files of a kind, in alphabetical order. */
-static size_t bundled_names(Arena *a, const FileKind *k, const char *name[BUNDLED_LIMIT])
-{
-    DIR *dir = opendir(arena_printf(a, "%s/%s", bundled_dir(a), k->folder));
-    size_t n = 0;
-    for (struct dirent *d; dir && n < BUNDLED_LIMIT && (d = readdir(dir));) {
-        const char *end = strstr(d->d_name, k->ending);
-        if (end && end != d->d_name && !end[strlen(k->ending)])
-            name[n++] = arena_strndup(a, d->d_name, (size_t)(end - d->d_name));
-    }
-    if (dir)
-        closedir(dir);
-    qsort(name, n, sizeof *name, by_name);
-    return n;
-}
+static const FileKind cluster_files = {"cluster", "-c", &bundled_clusters};
+static const FileKind profile_files = {"profile", "--profile", &bundled_profiles};
 
 static Status no_such_file(Arena *a, const FileKind *k, const char *given)
 {
-    const char *name[BUNDLED_LIMIT];
-    size_t n = bundled_names(a, k, name);
+    const char **name;
+    uint32_t n = bundled_names(a, bundled_dir(a), k->bundled, &name);
     const char *near = nearest_name(given, name, n), *colon = strrchr(given, ':');
     const char *file = near ? NULL : file_near(a, colon ? arena_strndup(a, given, (size_t)(colon - given)) : given, NULL, 0);
     if (file)
@@ -154,11 +133,11 @@ static Status no_such_file(Arena *a, const FileKind *k, const char *given)
     const char *hint = near ? arena_printf(a, "; did you mean '%s'?", near) : "";
     fprintf(stderr, "error: %s '%s': neither a file, a file:name nor a bundled %s%s\n", k->option, given, k->what, hint);
     if (n == 0) {
-        fprintf(stderr, "help: there are no bundled %ss in '%s/%s': the installation is not whole\n", k->what, bundled_dir(a), k->folder);
+        fprintf(stderr, "help: there are no bundled %ss in '%s/%s': the installation is not whole\n", k->what, bundled_dir(a), k->bundled->folder);
         return ERR_REJECT;
     }
     Text all = text_new(a);
-    for (size_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         text_add(&all, "%s%s", i ? ", " : "", name[i]);
     fprintf(stderr, "help: the bundled %ss are %s\n", k->what, all.s);
     return ERR_REJECT;
@@ -178,7 +157,7 @@ static const char *kind_file(Loaded *l, const FileKind *k, const char *given, co
             return file;
         }
     }
-    const char *bundled = arena_printf(l->input, "%s/%s/%s%s", bundled_dir(l->input), k->folder, given, k->ending);
+    const char *bundled = arena_printf(l->input, "%s/%s/%s%s", bundled_dir(l->input), k->bundled->folder, given, k->bundled->ending);
     return access(bundled, R_OK) == 0 ? bundled : NULL;
 }
 

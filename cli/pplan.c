@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/explain.h"
 #include "cli/load.h"
+#include "cli/notes.h"
 #include "cli/program.h"
 #include "cli/show.h"
 
@@ -107,6 +108,7 @@ static Status do_plan(Loaded *l, const Args *args)
         TRY(check_output(l, out));
     TRY(top_wanted(args, &top));
     TRY(load_search(l, USE_PLAN, top, &plan, &programs, &found));
+    note_assumptions(l, plan, &programs);
     const Program *program = programs.rank[programs.fullest];
     Simulation sim = found.sim.ns > 0 ? found.sim : simulated(l, plan, &programs);
     if (out)
@@ -142,6 +144,7 @@ static Status do_estimate(Loaded *l, const Args *args)
     Programs programs;
     Layout layout;
     TRY(load_plan(l, USE_ESTIMATE, &plan, &programs));
+    note_assumptions(l, plan, &programs);
     TRY(layout_read(l->ir, l->ds, l->graph, plan, &layout));
     Simulation sim = simulated(l, plan, &programs);
     Report *r = report_new(l->ir);

@@ -112,8 +112,9 @@ void show_techniques(Report *r, const Weighed *plan, const Change *c, uint32_t n
     for (uint32_t i = 0; i < n; i++) {
         const Weighed *w = &c[i].weighed;
         bool same = w->legal && strcmp(w->layout, plan->layout) == 0;
+        const char *reason = hardly_faster(plan, w) ? "as fast, as far as predictions tell" : reason_of(r->arena, plan, w);
         Cell row[] = {CELL_TEXT(decision_text(c[i].decision)), CELL_TEXT(used_text(c, n, &c[i])), CELL_TEXT(c[i].text),
-                      figure(w, (double)w->figures.microbatches), figure(w, (double)w->figures.ns), figure(w, (double)w->figures.map), CELL_TEXT(fits_text(w)), CELL_TEXT(reason_of(r->arena, plan, w))};
+                      figure(w, (double)w->figures.microbatches), figure(w, (double)w->figures.ns), figure(w, (double)w->figures.map), CELL_TEXT(fits_text(w)), CELL_TEXT(reason)};
         if (!same)
             table_row(r, t, row);
     }
@@ -123,7 +124,7 @@ void show_techniques(Report *r, const Weighed *plan, const Change *c, uint32_t n
 
 static bool is_next(const Weighed *plan, const Change *other, uint32_t n, const Change *x)
 {
-    if (!weighed_fits(&x->weighed) || strcmp(x->weighed.layout, plan->layout) == 0)
+    if (!weighed_fits(&x->weighed) || strcmp(x->weighed.layout, plan->layout) == 0 || hardly_faster(plan, &x->weighed))
         return false;
     for (const Change *y = other; y < other + n && y < x; y++)
         if (y->weighed.legal && strcmp(y->weighed.layout, x->weighed.layout) == 0)

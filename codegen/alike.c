@@ -75,14 +75,6 @@ static bool pair_all(Pairing *k, int n, const ValueId *x, const ValueId *y)
 
 /* ---- ops ---- */
 
-static bool same_attrs(const Op *x, const Op *y)
-{
-    for (int i = 0; i < MAX_ATTRS; i++)
-        if (x->attr[i].kind != y->attr[i].kind || x->attr[i].i != y->attr[i].i || memcmp(&x->attr[i].f, &y->attr[i].f, sizeof x->attr[i].f) != 0)
-            return false;
-    return true;
-}
-
 static bool same_factors(const Layout *l, const Op *x, const Op *y)
 {
     for (int f = 0; f < x->nfactor; f++)
@@ -128,7 +120,7 @@ static bool same_op(Pairing *k, uint32_t i)
         return false;
     if (x->phase == PHASE_BEGIN && x != y)           /* made once a step, in the order of the model */
         return false;
-    return same_forward(k, x, y) && has_value(x->sum_of) == has_value(y->sum_of) && same_attrs(x, y) && same_factors(k->l, x, y) &&
+    return same_forward(k, x, y) && has_value(x->sum_of) == has_value(y->sum_of) && op_same_attrs(x, y) && same_factors(k->l, x, y) &&
            same_cuts(k, ix, iy) && same_recomputation(k, i) && pair_all(k, x->narg, x->arg, y->arg) && pair_all(k, x->nout, x->out, y->out);
 }
 

@@ -126,7 +126,7 @@ bool define_take(Elab *e, Scope *s, const Node *bind, bool dim, Term *out)
         return false;
     *out = POISON;
     if (taken && s->kind == SCOPE_CLUSTER) {
-        diag_note(e->ds, fail(e, d->at, "%s: the model and the cluster both have a param '%s'", form(e, d), d->name), bind->kid[0]->at,
+        diag_note(e->ds, fail(e, d->named, "%s: the model and the cluster both have a param '%s'", form(e, d), d->name), bind->kid[0]->at,
                   "the cluster's is declared here");
         return true;
     }
@@ -172,11 +172,11 @@ static const char **all_names(Elab *e, const Pool *a, const Pool *b)
 static void report_unused(Elab *e, const Define *d, const char *model, const Pool *open, const Pool *lets, const Pool *params)
 {
     if (holds(open, d->name))
-        fail(e, d->at, "%s: model '%s' declares '%s' only where this form of it does not come", form(e, d), model, d->name);
+        fail(e, d->named, "%s: model '%s' declares '%s' only where this form of it does not come", form(e, d), model, d->name);
     else if (holds(lets, d->name))
-        fail(e, d->at, "%s: '%s' is a let of model '%s'; only a dim or param can be replaced", form(e, d), d->name, model);
+        fail(e, d->named, "%s: '%s' is a let of model '%s'; only a dim or param can be replaced", form(e, d), d->name, model);
     else
-        fail(e, d->at, "%s: %smodel '%s' has no dim or param '%s'%s", form(e, d), params->n ? "the cluster has no param and " : "", model, d->name,
+        fail(e, d->named, "%s: %smodel '%s' has no dim or param '%s'%s", form(e, d), params->n ? "the cluster has no param and " : "", model, d->name,
              did_you_mean(e, d->name, all_names(e, open, params), open->n + params->n));
 }
 

@@ -9,8 +9,8 @@
 #include "ir/profile.h"
 
 /* An override from -D or from a rule `set`: the value's text is parsed by the
- * language's own expression grammar; `at` points at it for messages. */
-typedef struct Define { const char *name, *value; Span at; const Node *node; bool used; } Define;   /* node: parsed already, or NULL */
+ * language's own expression grammar; `at` points at it for messages, `named` at the name. */
+typedef struct Define { const char *name, *value; Span named, at; const Node *node; bool used; } Define;   /* node: parsed already, or NULL */
 
 /* Elaborate model `name` (NULL: the last one in the last file).  Defines that the
  * model takes get `used` set.  The Graph has forward ops only. */

@@ -95,9 +95,7 @@ static void check_path(Reader *r, const Path *p)
             continue;
         int64_t n = count_rounds(r, *p, i);
         if (n > 0 && p->step[i].last >= n) {
-            const char *base = path_text(r, p, i);
-            fail(r->e, p->at, "nothing at '%s': '%s' repeats %lld times, so its rounds are %s[0] to %s[%lld]",
-                 path_text(r, p, p->nstep), base, (long long)n, base, base, (long long)n - 1);
+            fail(r->e, p->at, "nothing at '%s': %s", path_text(r, p, p->nstep), rounds_text(r->e->arena, path_text(r, p, i), n));
             return;
         }
     }
@@ -592,8 +590,8 @@ void plan_sets(Diags *ds, const Units *units, Define **out, uint32_t *n)
             const Node *b = rules->kid[k]->kid[1];
             if (b->kind != N_SET)
                 continue;
-            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .at = b->kid[1]->at,
-                        .node = b->kid[1]};
+            Define d = {.name = b->kid[0]->text, .value = sources_text(ds->sources, b->kid[1]->at), .named = b->kid[0]->at,
+                        .at = b->kid[1]->at, .node = b->kid[1]};
             PUSH(ds->arena, *out, *n, d);
         }
     }

@@ -143,6 +143,15 @@ const Attr *op_attr(const Op *op, const char *name)
     return &op->attr[i];
 }
 
+/* Member by member: what lies between them is anything. */
+bool op_same_attrs(const Op *x, const Op *y)
+{
+    for (int i = 0; i < MAX_ATTRS; i++)
+        if (x->attr[i].kind != y->attr[i].kind || x->attr[i].i != y->attr[i].i || memcmp(&x->attr[i].f, &y->attr[i].f, sizeof x->attr[i].f) != 0)
+            return false;
+    return true;
+}
+
 /* ---- factors ---- */
 
 /* Labels of a spec as they stand, or derived by dim: the label of the j-th axis

@@ -192,6 +192,7 @@ OpId   graph_add_op(Graph *, const OpSpec *);
 /* Attribute by the name in the signature; asserts that it exists. */
 const Attr *op_attr(const Op *, const char *name);
 int         op_attr_index(OpKind, const char *name);  /* -1: no such attribute */
+bool        op_same_attrs(const Op *, const Op *);
 #define ATTR_I(v) ((Attr){ATTR_INT, (v), (double)(v)})
 #define ATTR_F(v) ((Attr){ATTR_REAL, 0, (v)})
 #define ATTR_B(v) ((Attr){ATTR_BOOL, (v), 0})

@@ -90,6 +90,13 @@ int64_t path_round(const Path *pattern, const char *path)
     return rest ? take_index(&rest) : -1;
 }
 
+const char *rounds_text(Arena *a, const char *repeat, int64_t rounds)
+{
+    if (rounds == 1)
+        return arena_printf(a, "'%s' has one round, %s[0]", repeat, repeat);
+    return arena_printf(a, "'%s' has %lld rounds, %s[0] to %s[%lld]", repeat, (long long)rounds, repeat, repeat, (long long)rounds - 1);
+}
+
 /* ---- printing ---- */
 
 /* A text of the language, with one blank line after it. */

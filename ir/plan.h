@@ -24,6 +24,8 @@ typedef struct Path { PathStep *step; uint32_t nstep; Span at; } Path;
 /* Round of the repeat that the pattern names and the path lies in; -1: it lies in none. */
 int64_t path_round(const Path *, const char *path);
 bool path_matches(const Path *, const char *path);   /* path lies at or under the pattern; no rounds given: every round */
+/* "'h' has 2 rounds, h[0] to h[1]": for whoever named another one. */
+const char *rounds_text(Arena *, const char *repeat, int64_t rounds);
 
 typedef enum RuleKind {
     RULE_MESH, RULE_SPLIT, RULE_KEEP, RULE_PAD, RULE_STAGE_BEFORE, RULE_STAGE_AFTER, RULE_STAGE_EVERY,

@@ -21,8 +21,9 @@ static bool has_axis(const Chain *c, ValueId v, const char *name)
 static bool is_handed_on(const Chain *c, const char *name)
 {
     for (uint32_t i = 0; i < c->npart; i++)
-        if (c->part[i].rounds > 1 && has_axis(c, c->part[i].out, name))
-            return true;
+        for (uint32_t k = 0; k < c->part[i].ncarried; k++)
+            if (has_axis(c, c->part[i].out[k], name))
+                return true;
     return false;
 }
 
@@ -30,10 +31,13 @@ static bool is_handed_on(const Chain *c, const char *name)
 static const char *positions_of(const Chain *c)
 {
     for (uint32_t i = 0; i < c->npart; i++) {
-        const Value *v = c->part[i].rounds > 1 ? value_of(c->g, c->part[i].out) : NULL;
-        for (int x = 0; v && x + 1 < v->rank; x++)
-            if (!same_dim(v->axis[x], c->g->batch))
-                return dim_of(c->g, v->axis[x])->name;
+        const Segment *p = &c->part[i];
+        for (uint32_t k = 0; k < p->ncarried; k++) {
+            const Value *v = value_of(c->g, p->out[k]);
+            for (int x = 0; x + 1 < v->rank; x++)
+                if (!same_dim(v->axis[x], c->g->batch))
+                    return dim_of(c->g, v->axis[x])->name;
+        }
     }
     return NULL;
 }

@@ -85,7 +85,7 @@ static bool same_source(const Graph *g, const Run *a, const Run *b, ValueId x, V
 static bool same_op(const Graph *g, const Run *a, const Run *b, uint32_t i)
 {
     const Op *x = &g->op[a->first + i], *y = &g->op[b->first + i];
-    bool same = x->kind == y->kind && x->narg == y->narg && x->nout == y->nout && x->nfactor == y->nfactor && memcmp(x->attr, y->attr, sizeof x->attr) == 0 &&
+    bool same = x->kind == y->kind && x->narg == y->narg && x->nout == y->nout && x->nfactor == y->nfactor && op_same_attrs(x, y) &&
                 memcmp(x->arg_factor, y->arg_factor, sizeof x->arg_factor) == 0 && memcmp(x->out_factor, y->out_factor, sizeof x->out_factor) == 0;
     for (int a1 = 0; same && a1 < x->narg; a1++)
         same = same_source(g, a, b, x->arg[a1], y->arg[a1]);
@@ -94,27 +94,36 @@ static bool same_op(const Graph *g, const Run *a, const Run *b, uint32_t i)
     return same;
 }
 
-/* The one activation that ops of a run read from before it; NO_VALUE: none or several. */
-static ValueId entry_of(const Graph *g, const Run *r)
+/* Activations that ops of a run read from before it, as they come. */
+typedef struct Entries { ValueId v[MOST_CARRIED]; uint32_t n; bool many; } Entries;
+
+static Entries entries_of(const Graph *g, const Run *r)
 {
-    ValueId in = NO_VALUE;
+    Entries e = {0};
     for (uint32_t o = r->first; o < r->end; o++)
         for (int a = 0; a < g->op[o].narg; a++) {
             ValueId v = g->op[o].arg[a];
             if (!has_value(v) || !has_op(value_of(g, v)->maker) || op_of(g, value_of(g, v)->maker)->phase != PHASE_FORWARD || made_in(g, r, v))
                 continue;
-            if (has_value(in) && in.i != v.i)
-                return NO_VALUE;
-            in = v;
+            bool known = false;
+            for (uint32_t k = 0; k < e.n; k++)
+                known |= e.v[k].i == v.i;
+            e.many |= !known && e.n == MOST_CARRIED;
+            if (!known && !e.many)
+                e.v[e.n++] = v;
         }
-    return in;
+    return e;
 }
 
 /* Round b does what round a does, on what a made. */
 static bool alike(const Graph *g, const Run *a, const Run *b)
 {
-    if (a->end - a->first != b->end - b->first || !has_value(entry_of(g, a)) || !has_value(entry_of(g, b)) || !made_in(g, a, entry_of(g, b)))
+    Entries before = entries_of(g, a), own = entries_of(g, b);
+    if (a->end - a->first != b->end - b->first || before.n == 0 || before.n != own.n || before.many || own.many)
         return false;
+    for (uint32_t k = 0; k < own.n; k++)
+        if (!made_in(g, a, own.v[k]))
+            return false;
     for (uint32_t i = 0; i < a->end - a->first; i++)
         if (!same_op(g, a, b, i))
             return false;
@@ -131,21 +140,29 @@ static void add_ops(Arena *a, Chain *c, Segment *p, const Run *r)
     }
 }
 
+/* The places in a round where what the next one reads is made. */
+static Entries places_of(const Graph *g, const Run *r, const Run *next)
+{
+    Entries e = entries_of(g, next);
+    for (uint32_t k = 0; k < e.n; k++)
+        e.v[k].i = value_of(g, e.v[k])->maker.i - r->first;
+    return e;
+}
+
 /* The rounds from `r` on that are alike; *last: the last of them. */
 static uint32_t count_rounds(const Graph *g, const Run *r, Run *last)
 {
     uint32_t n = 1;
-    ValueId out = NO_VALUE;
+    Entries out = {0};
     *last = *r;
     while (r->repeats && last->end < g->nop && is_forward(g, last->end)) {
         Run next = next_run(g, last->end);
         if (!follows(g, last, &next) || !alike(g, last, &next))
             break;
-        ValueId in = entry_of(g, &next);
-        ValueId relative = {value_of(g, in)->maker.i - last->first};
-        if (has_value(out) && (relative.i != out.i))
+        Entries places = places_of(g, last, &next);
+        if (n > 1 && memcmp(out.v, places.v, places.n * sizeof *places.v) != 0)
             break;
-        out = relative;
+        out = places;
         *last = next;
         n++;
     }
@@ -159,8 +176,10 @@ static void add_repeat(Arena *a, Chain *c, const Run *r, const Run *last, uint32
     Segment *p = &c->part[c->npart - 1];
     add_ops(a, c, p, r);
     Run second = next_run(g, r->end);
-    p->in = entry_of(g, r);
-    p->out = entry_of(g, &second);
+    Entries in = entries_of(g, r), out = entries_of(g, &second);
+    p->ncarried = in.n;
+    memcpy(p->in, in.v, sizeof p->in);
+    memcpy(p->out, out.v, sizeof p->out);
     for (uint32_t o = r->first; o < last->end; o++) {
         c->part_of[o] = c->npart - 1;
         c->like[o] = (OpId){r->first + (o - r->first) % (r->end - r->first)};
@@ -170,7 +189,7 @@ static void add_repeat(Arena *a, Chain *c, const Run *r, const Run *last, uint32
 static void add_plain(Arena *a, Chain *c, const Run *r)
 {
     if (c->npart == 0 || c->part[c->npart - 1].rounds > 1)
-        PUSH(a, c->part, c->npart, ((Segment){.rounds = 1, .in = NO_VALUE, .out = NO_VALUE}));
+        PUSH(a, c->part, c->npart, ((Segment){.rounds = 1}));
     add_ops(a, c, &c->part[c->npart - 1], r);
 }
 
@@ -194,6 +213,22 @@ Chain chain_read(Arena *a, const Graph *g)
         o = last.end;
     }
     return c;
+}
+
+uint32_t chain_entry(const Segment *p, ValueId v)
+{
+    uint32_t k = 0;
+    while (k < p->ncarried && p->in[k].i != v.i)
+        k++;
+    return k;
+}
+
+uint32_t chain_handed_on(const Segment *p, ValueId v)
+{
+    uint32_t k = 0;
+    while (k < p->ncarried && p->out[k].i != v.i)
+        k++;
+    return k;
 }
 
 bool chain_same_round(const Chain *c, OpId a, OpId b)

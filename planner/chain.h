@@ -5,15 +5,18 @@
  * same splits.
  *
  * Rounds are alike when they have the same ops of the same extents, joined in the same
- * way, and hand one value to the next. */
+ * way, and hand some values to the next: an activation, and beside it, say, a sum of losses. */
 #include "ir/graph.h"
+
+enum { MOST_CARRIED = 2 };
 
 typedef struct Segment {
     OpId     *op; uint32_t nop;       /* of the first round, in order */
     uint32_t  rounds;                 /* 1: no repeat */
     const char *scope;                /* of a repeat: "h" */
     int64_t   first;                  /* number of its first round */
-    ValueId   in, out;                /* of a repeat: what the first round reads of others before, and what it hands on */
+    ValueId   in[MOST_CARRIED], out[MOST_CARRIED];   /* of a repeat: what the first round reads of others before, and what it hands on for that */
+    uint32_t  ncarried;
 } Segment;
 
 /* A forward value and who uses it, in the first round. */
@@ -25,6 +28,10 @@ typedef struct Chain {
 } Chain;
 
 Chain chain_read(Arena *, const Graph *);
+
+/* Which of the values that enter a repeat, or that a round hands on, this one is; ncarried: none. */
+uint32_t chain_entry(const Segment *, ValueId);
+uint32_t chain_handed_on(const Segment *, ValueId);
 
 /* Whether two ops belong to one round of one part. */
 bool  chain_same_round(const Chain *, OpId, OpId);

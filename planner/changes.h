@@ -37,6 +37,9 @@ Rules   *changed_by(const Weigher *, const Plan *, const Rules *given, PlanUse *
 /* The same as a question.  Of another mesh, or other stages, the best plan is meant: the rules are then the user's
  * own, as far as the given ones leave them alone, and USE_PLAN searches what they leave open. */
 Rules   *asked_about(const Weigher *, const Plan *, const Rules *given, PlanUse *use);
+/* Whether a plan is as the rules say already: with them besides it is the same (kept.c).  Rules that leave a choice ask
+ * for another one. */
+bool     keeps(const Weigher *, const Plan *, const Weighed *plan, const Rules *given);
 
 /* Changes with which a plan that does not fit does, the smallest first, at most `most`;
  * when none alone is enough, the fewest of them together that are.  *nearest: of those that do not fit, what needs

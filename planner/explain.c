@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "planner/search.h"
 
 /* ---- reasons ---- */
 
@@ -62,6 +63,12 @@ const char *reason_of(Arena *a, const Weighed *before, const Weighed *after)
     if (x->map != y->map && y->ns >= x->ns)
         return arena_printf(a, "%s; memory %s", time_reason(a, x, y), memory_change(a, x, y));
     return time_reason(a, x, y);
+}
+
+bool hardly_faster(const Weighed *than, const Weighed *w)
+{
+    int64_t less = than->figures.ns - w->figures.ns;
+    return than->legal && weighed_fits(w) && less > 0 && less <= than->figures.ns / TIE;
 }
 
 /* ---- the ladder ---- */

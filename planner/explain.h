@@ -11,6 +11,8 @@
 /* What changed between two layouts, in one line: whether it fits now, or which part of
  * the time changed most in the direction of the whole. */
 const char *reason_of(Arena *, const Weighed *before, const Weighed *after);
+/* Whether a step of a layout that fits takes less than another one's, by so little that predictions do not tell (TIE). */
+bool        hardly_faster(const Weighed *than, const Weighed *);
 /* The part of the time that differs most, of those that differ in the direction of the
  * whole; TIME_PARTS: none does. */
 int         largest_change(const Figures *before, const Figures *after);

@@ -153,11 +153,12 @@ static void add_op(Solver *s, uint32_t part, OpId o, uint32_t index)
             return;
         }
         step_reads(s, at);
-        if (p->rounds > 1 && op->arg[a].i == p->in.i)
-            step_reads(s, find_slot(s, p->out, SLOT_BEFORE, part));
+        uint32_t k = chain_entry(p, op->arg[a]);
+        if (k < p->ncarried)
+            step_reads(s, find_slot(s, p->out[k], SLOT_BEFORE, part));
     }
     for (int k = 0; k < op->nout; k++) {
-        bool handed_on = p->rounds > 1 && op->out[k].i == p->out.i;
+        bool handed_on = has_value(op->out[k]) && chain_handed_on(p, op->out[k]) < p->ncarried;
         if (!has_value(op->out[k]) || (uses_of(s, op->out[k]) == 0 && !handed_on))
             continue;
         Step *step = &s->step[s->nstep - 1];
@@ -166,45 +167,53 @@ static void add_op(Solver *s, uint32_t part, OpId o, uint32_t index)
     }
 }
 
-/* What the last round hands on, as those after it name it: the value at p->out's place. */
-static ValueId handed_on(const Solver *s, const Segment *p)
+/* What the last round hands on, as those after it name it: the value at the place of what the first does. */
+static ValueId handed_on(const Solver *s, ValueId first)
 {
     const Graph *g = s->g;
-    OpId maker = value_of(g, p->out)->maker, last = NO_OP;
+    OpId maker = value_of(g, first)->maker, last = NO_OP;
     for (uint32_t o = maker.i; o < g->nop; o++)
         if (g->op[o].phase == PHASE_FORWARD && s->chain->like[o].i == maker.i)
             last = (OpId){o};
     return op_of(g, last)->out[0];
 }
 
+/* Slots of each carried value: what the round before handed on, and the promise that it is that. */
 static void enter(Solver *s, uint32_t part)
 {
     const Segment *p = &s->chain->part[part];
     add_step(s, STEP_ENTER, part);
-    uint32_t in = find_slot(s, p->in, SLOT_VALUE, part);
-    if (in == NO_SLOT) {
-        cannot(s, "a repeat does not begin with what stands before it");
-        return;
+    for (uint32_t k = 0; k < p->ncarried; k++) {
+        uint32_t in = find_slot(s, p->in[k], SLOT_VALUE, part);
+        if (in == NO_SLOT) {
+            cannot(s, "a repeat does not begin with what stands before it");
+            return;
+        }
+        step_reads(s, in);
+        uint32_t before = add_slot(s, p->out[k], SLOT_BEFORE, part), promise = add_slot(s, p->out[k], SLOT_PROMISE, part);
+        Step *step = &s->step[s->nstep - 1];
+        step->out[step->nout++] = before;
+        step->out[step->nout++] = promise;
     }
-    step_reads(s, in);
-    uint32_t before = add_slot(s, p->out, SLOT_BEFORE, part), promise = add_slot(s, p->out, SLOT_PROMISE, part);
-    Step *step = &s->step[s->nstep - 1];
-    step->out[step->nout++] = before;
-    step->out[step->nout++] = promise;
 }
 
+/* Reads what was made, and the promise, of each. */
 static void leave(Solver *s, uint32_t part)
 {
     const Segment *p = &s->chain->part[part];
     add_step(s, STEP_LEAVE, part);
-    step_reads(s, find_slot(s, p->out, SLOT_VALUE, part));
-    step_reads(s, find_slot(s, p->out, SLOT_PROMISE, part));
-    ValueId on = handed_on(s, p);
-    if (uses_of(s, on) == 0)
-        cannot(s, "nothing reads what a repeat makes");
-    uint32_t slot = add_slot(s, on, SLOT_VALUE, part);
-    Step *step = &s->step[s->nstep - 1];
-    step->out[step->nout++] = slot;
+    for (uint32_t k = 0; k < p->ncarried; k++) {
+        step_reads(s, find_slot(s, p->out[k], SLOT_VALUE, part));
+        step_reads(s, find_slot(s, p->out[k], SLOT_PROMISE, part));
+    }
+    for (uint32_t k = 0; k < p->ncarried; k++) {
+        ValueId on = handed_on(s, p->out[k]);
+        if (uses_of(s, on) == 0)
+            cannot(s, "nothing reads what a repeat makes");
+        uint32_t slot = add_slot(s, on, SLOT_VALUE, part);
+        Step *step = &s->step[s->nstep - 1];
+        step->out[step->nout++] = slot;
+    }
 }
 
 /* Slots that later steps read. */
@@ -216,14 +225,39 @@ static void find_live(Solver *s)
                 PUSH(s->arena, s->step[i].live, s->step[i].nlive, k);
 }
 
+static uint32_t place_in(const uint32_t *list, uint32_t n, uint32_t slot)
+{
+    uint32_t i = 0;
+    while (i < n && list[i] != slot)
+        i++;
+    return i;
+}
+
+/* From which record each comes, so that it is found once. */
+static void find_sources(Solver *s)
+{
+    static const Step nothing;
+    for (uint32_t i = 0; i < s->nstep; i++) {
+        Step *step = &s->step[i];
+        const Step *before = i > 0 ? step - 1 : &nothing;
+        step->source = NEWN(s->arena, uint32_t, step->nlive + 1);
+        for (uint32_t k = 0; k < step->nin; k++)
+            step->read[k] = place_in(before->live, before->nlive, step->in[k]);
+        for (uint32_t k = 0; k < step->nlive; k++) {
+            uint32_t in = place_in(step->in, step->nin, step->live[k]), made = place_in(step->out, step->nout, step->live[k]);
+            step->source[k] = in < step->nin ? in : made < step->nout ? MOST_IN + made
+                            : MOST_IN + MOST_OUT + place_in(before->live, before->nlive, step->live[k]);
+        }
+    }
+}
+
 static void check_slots(Solver *s)
 {
     for (uint32_t k = 0; k < s->nslot; k++) {
         const Slot *slot = &s->slot[k];
-        const Segment *p = &s->chain->part[slot->part];
         if (uses_of(s, slot->value) > MOST_USES)
             cannot(s, "a value has more readers than are followed");
-        if (p->rounds > 1 && slot->kind == SLOT_BEFORE && (uses_of(s, p->out) > 0 ? false : true))
+        if (slot->kind == SLOT_BEFORE && uses_of(s, slot->value) == 0)
             cannot(s, "nothing reads what a round makes");
     }
 }
@@ -241,6 +275,7 @@ static void read_steps(Solver *s)
             leave(s, i);
     }
     find_live(s);
+    find_sources(s);
     check_slots(s);
 }
 

@@ -385,10 +385,17 @@ uint32_t step_gifts(Solver *s, ValueId v, Rec **out)
     return n;
 }
 
-uint32_t step_promises(Solver *s, uint32_t part, Rec **out)
+/* A number, such as a sum of losses, is handed on complete, which costs next to nothing; then there is nothing to guess. */
+static bool may_be_promised(Solver *s, ValueId v, const Rec *r)
 {
-    const Segment *p = &s->chain->part[part];
-    OpId maker = value_of(s->g, p->out)->maker;
+    uint8_t whole = code_of(s, placement_whole());
+    return value_of(s->g, v)->rank > 0 || (r->made == whole && (r->expect == whole || r->expect >= s->ncode));
+}
+
+/* The records that a round may hand on of one value. */
+static uint32_t promises_of(Solver *s, ValueId v, Rec **out)
+{
+    OpId maker = value_of(s->g, v)->maker;
     const Op *op = op_of(s->g, maker);
     Step *step = s->step;
     uint32_t n = 0;
@@ -416,13 +423,29 @@ uint32_t step_promises(Solver *s, uint32_t part, Rec **out)
                         backward_op(&mv, s->backward[maker.i][i], &needs, &kept);
                 }
                 r.needs = needs_of(s, has_gradient(s, op) && step_passes_on(s, op) ? (Needs){0} : needs);
-                bool known = false;
+                bool known = !may_be_promised(s, v, &r);
                 for (uint32_t i = 0; i < n; i++)
                     known |= memcmp(&(*out)[i], &r, sizeof r) == 0;
                 if (!known)
                     PUSH(s->arena, *out, n, r);
             }
     return n;
+}
+
+uint32_t step_promises(Solver *s, uint32_t part, Rec **out)
+{
+    const Segment *p = &s->chain->part[part];
+    Rec *of[MOST_CARRIED];
+    uint32_t n[MOST_CARRIED], all = 1, rec = 0;
+    for (uint32_t k = 0; k < p->ncarried; k++) {
+        n[k] = promises_of(s, p->out[k], &of[k]);
+        all *= n[k];
+    }
+    *out = NULL;
+    for (uint32_t i = 0; i < all; i++)
+        for (uint32_t k = 0, rest = i; k < p->ncarried; rest /= n[k++])
+            PUSH(s->arena, *out, rec, of[k][rest % n[k]]);
+    return all;
 }
 
 static bool same_promise(const Rec *a, const Rec *b)
@@ -438,8 +461,11 @@ void step_move(Solver *s, const Step *step, uint32_t choice, uint32_t guess, con
     memcpy(m->in, in, sizeof *in * step->nin);
     if (step->kind == STEP_OP) {
         m->legal = move_op(&mv, choice, guess);
-    } else if (step->kind == STEP_LEAVE) {               /* in: what was made, and the promise */
-        m->legal = same_promise(&in[0], &in[1]);
-        m->out[0] = in[0];
+    } else if (step->kind == STEP_LEAVE) {               /* in, of each: what was made, and the promise */
+        m->legal = true;
+        for (uint32_t k = 0; k < step->nout; k++) {
+            m->legal &= same_promise(&in[2 * k], &in[2 * k + 1]);
+            m->out[k] = in[2 * k];
+        }
     }
 }

@@ -37,6 +37,9 @@ typedef struct Step {
     uint32_t  in[MOST_IN], nin;       /* slots whose records it reads and changes */
     uint32_t  out[MOST_OUT], nout;    /* slots it begins */
     uint32_t *live, nlive;            /* slots after it, ascending */
+    uint32_t *source;                 /* per live slot: where its record comes from: `in`, then MOST_IN + `out`, then
+                                         MOST_IN + MOST_OUT + `live` of the step before */
+    uint32_t  read[MOST_IN];          /* per slot of `in`: its place in `live` of the step before */
 } Step;
 
 typedef struct Move {                 /* one choice at one step, from given records */
@@ -77,7 +80,7 @@ typedef struct Solver {
     bool        *again;                              /* per op: it runs again when its round is recomputed */
     int64_t    **priced;                             /* per step: ns forward and backward by choice, -1: not known */
     uint32_t   **guesses;                            /* per step and choice: what step_guesses() says */
-    Rec        **guess;                              /* per step that guesses records: these */
+    Rec        **guess;                              /* per step that guesses records: these, of each guess as many as there are values */
     struct Known ***known;                           /* per step: lists of its moves so far, by hash */
     bool         lost;                               /* a table was too small: answers are not complete */
 } Solver;
@@ -95,7 +98,7 @@ uint32_t step_guesses(Solver *, const Step *, uint32_t choice);
 void     step_move(Solver *, const Step *, uint32_t choice, uint32_t guess, const Rec *in, Move *out);
 /* Where a value given from outside may lie, as records. */
 uint32_t step_gifts(Solver *, ValueId, Rec **out);
-/* The records that the round before may hand on. */
+/* The records that the round before may hand on: of each guess one of each value that is carried. */
 uint32_t step_promises(Solver *, uint32_t part, Rec **out);
 
 #endif

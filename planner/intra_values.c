@@ -61,7 +61,7 @@ Rec no_record(void)
 static bool is_entry(const Moving *mv, const Slot *slot)
 {
     const Segment *p = &mv->s->chain->part[mv->step->part];
-    return mv->first_rounds && slot->kind == SLOT_VALUE && slot->value.i == p->in.i;
+    return slot->kind == SLOT_VALUE && chain_entry(p, slot->value) < p->ncarried;
 }
 
 /* The first round reads what the part before made; what that costs more than in later
@@ -90,7 +90,8 @@ const Slot *slot_in(const Moving *mv, uint32_t i)
 /* The value that ops of this part name when they read the slot. */
 static ValueId read_as(const Moving *mv, const Slot *slot)
 {
-    return slot->kind == SLOT_BEFORE ? mv->s->chain->part[slot->part].in : slot->value;
+    const Segment *p = &mv->s->chain->part[slot->part];
+    return slot->kind == SLOT_BEFORE ? p->in[chain_handed_on(p, slot->value)] : slot->value;
 }
 
 static void place_value(Solver *s, ValueId v, uint8_t code)

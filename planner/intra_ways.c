@@ -105,30 +105,20 @@ static const Move *move_of(Solver *s, const Step *step, uint32_t choice, uint32_
 
 /* ---- one step ---- */
 
-typedef struct Stepping { Solver *s; uint32_t at; const Step *step; Front *from, *to; } Stepping;
-
-static uint32_t place_in(const uint32_t *list, uint32_t n, uint32_t slot)
-{
-    uint32_t i = 0;
-    while (i < n && list[i] != slot)
-        i++;
-    return i;
-}
+typedef struct Stepping { Solver *s; uint32_t at; const Step *step; Front *from, *to; Rec rec[MOST_LIVE]; } Stepping;   /* rec: of the state that is gone to */
 
 static void reads_of(const Stepping *st, const Standing *x, Rec *in)
 {
-    const Step *before = st->at > 0 ? st->step - 1 : NULL;
     for (uint32_t i = 0; i < st->step->nin; i++)
-        in[i] = x->rec[place_in(before->live, before->nlive, st->step->in[i])];
+        in[i] = x->rec[st->step->read[i]];
 }
 
 /* The records after the step, in the order of its live slots. */
-static void after_move(const Stepping *st, const Standing *x, const Rec *in, const Rec *out, Rec *rec)
+static void after_move(const Step *step, const Standing *x, const Rec *in, const Rec *out, Rec *rec)
 {
-    const Step *step = st->step, *before = st->at > 0 ? step - 1 : NULL;
     for (uint32_t i = 0; i < step->nlive; i++) {
-        uint32_t slot = step->live[i], k = place_in(step->in, step->nin, slot), made = place_in(step->out, step->nout, slot);
-        rec[i] = k < step->nin ? in[k] : made < step->nout ? out[made] : x->rec[place_in(before->live, before->nlive, slot)];
+        uint32_t from = step->source[i];
+        rec[i] = from < MOST_IN ? in[from] : from < MOST_IN + MOST_OUT ? out[from - MOST_IN] : x->rec[from - MOST_IN - MOST_OUT];
     }
 }
 
@@ -148,9 +138,18 @@ static double bytes_of(const Solver *s, uint32_t rounds, const Move *m)
     return rounds * (s->goal.param_bytes * (double)m->cost.params + s->goal.flight * kept);
 }
 
+/* Of what enters a round, as it was guessed. */
+static int64_t entry_of(const Solver *s, const Segment *p, const Rec *guessed)
+{
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < p->ncarried; k++)
+        bytes += price_bytes(s->pricer, p->in[k], s->code[guessed[2 * k].made]);
+    return bytes;
+}
+
 static double entry_bytes(const Solver *s, const Segment *p, const Rec *guessed)
 {
-    return s->asked.again ? s->goal.flight * p->rounds * (double)price_bytes(s->pricer, p->in, s->code[guessed->made]) : 0;
+    return s->asked.again ? s->goal.flight * p->rounds * (double)entry_of(s, p, guessed) : 0;
 }
 
 static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, const Move *m, uint8_t choice)
@@ -158,9 +157,8 @@ static void go(Stepping *st, const Standing *x, const Rec *in, const Rec *out, c
     Solver *s = st->s;
     const Segment *part = &s->chain->part[st->step->part];
     double ns = m ? step_of(s, part->rounds, m) : 0, bytes = m ? bytes_of(s, part->rounds, m) : st->step->kind == STEP_ENTER ? entry_bytes(s, part, out) : 0;
-    Rec rec[MOST_LIVE];
-    after_move(st, x, in, out, rec);
-    Standing *to = state_of(s, st->to, rec, st->step->nlive);
+    after_move(st->step, x, in, out, st->rec);
+    Standing *to = state_of(s, st->to, st->rec, st->step->nlive);
     Label next = {.ns = x->label->ns + ns + s->asked.byte_ns * bytes, .from = x->label, .move = m, .choice = choice, .guessed = m ? NULL : out};
     if (to)
         add_label(s, to, &next);
@@ -201,9 +199,11 @@ static void guess_all(Stepping *st, const Standing *x)
 {
     Rec in[MOST_IN];
     reads_of(st, x, in);
+    uint32_t values = (st->step->nout + 1) / 2;          /* of which a slot each, or two, begin */
     for (uint32_t i = 0; i < st->s->guesses[st->at][0]; i++) {
-        Rec *out = NEWN(st->s->arena, Rec, 2);
-        out[0] = out[1] = st->s->guess[st->at][i];
+        Rec *out = NEWN(st->s->arena, Rec, 2 * values);
+        for (uint32_t k = 0; k < values; k++)
+            out[2 * k] = out[2 * k + 1] = st->s->guess[st->at][i * values + k];
         go(st, x, in, out, NULL, 0);
     }
 }
@@ -312,7 +312,7 @@ static Way way_of(Arena *a, const Solver *s, const Label *l)
         if (step->kind == STEP_OP)
             w.choice[step->index] = l->choice;
         if (step->kind == STEP_ENTER)
-            w.part[step->part].entry = price_bytes(s->pricer, s->chain->part[step->part].in, s->code[l->guessed->made]);
+            w.part[step->part].entry = entry_of(s, &s->chain->part[step->part], l->guessed);
         if (!l->move)
             continue;
         add_cost(&w.part[step->part], &l->move->cost);

@@ -11,11 +11,13 @@ typedef struct Family { const Unit *unit; const Mesh *mesh; uint32_t option; boo
 typedef struct Entry {
     Candidate c;
     Candidate judged;                 /* as it was when it was judged last, where `tries` > 0 */
+    double    lack;                   /* of its configuration */
     uint32_t  family, version, tries;
     bool      lean, done;             /* lean: in as little memory as there can be, whatever is estimated */
 } Entry;
 
-typedef struct Bounded { const Config *config; double bound; uint32_t order; bool unfit; } Bounded;   /* unfit: no layout of it fits */
+/* unfit: no layout of it fits; lack: see staging_lack(). */
+typedef struct Bounded { const Config *config; double bound, lack; uint32_t order; bool unfit; } Bounded;
 
 typedef struct Looking {
     Arena             *arena;
@@ -25,8 +27,10 @@ typedef struct Looking {
     UnitTable          units;
     Space              space;
     bool               no_context;    /* context parallelism is put off */
+    bool               with_context;  /* it was, and is looked at now */
     RoundNeeds         round;
     Bounded           *config; uint32_t nconfig;     /* in the order of their bounds */
+    bool               lacking;       /* all of them lack memory: nothing fits */
     bool             **added;         /* per configuration and option: it has an entry; NULL: none has */
     Entry             *entry;  uint32_t nentry;
     Family            *family; uint32_t nfamily;

@@ -48,13 +48,14 @@ static void read_kept(const UnitTable *t, const Segment *p, RoundNeeds *r)
     for (uint32_t i = 0; i < p->nop; i++) {
         const Op *op = op_of(g, p->op[i]);
         for (int k = 0; k < op->narg; k++)
-            again |= t->again[p->op[i].i] && has_value(op->arg[k]) && op->arg[k].i == p->in.i;
+            again |= t->again[p->op[i].i] && has_value(op->arg[k]) && chain_entry(p, op->arg[k]) < p->ncarried;
         for (int k = 0; k < op->nout && has_memory(op); k++)
-            if (has_value(op->out[k]) && op->out[k].i != p->out.i && read[op->out[k].i] && has_samples(g, op->out[k]))
+            if (has_value(op->out[k]) && chain_handed_on(p, op->out[k]) == p->ncarried && read[op->out[k].i] && has_samples(g, op->out[k]))
                 r->kept += bytes_of(g, op->out[k]);
     }
-    if (read[p->in.i] && again && has_samples(g, p->in))
-        r->entry = bytes_of(g, p->in);
+    for (uint32_t k = 0; k < p->ncarried; k++)
+        if (read[p->in[k].i] && again && has_samples(g, p->in[k]))
+            r->entry += bytes_of(g, p->in[k]);
     r->kept += r->entry;
     arena_free(scratch);
 }

@@ -50,11 +50,13 @@ static void bound_configs(Looking *k)
     for (uint32_t i = 0; i < k->space.nconfig; i++) {
         double bound = staging_bound(&k->units, &k->space.config[i]);
         if (bound < wanted_below(k))
-            k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, i, false};
+            k->config[k->nconfig++] = (Bounded){&k->space.config[i], bound, staging_lack(&k->units, &k->space.config[i], &k->round), i, false};
     }
     qsort(k->config, k->nconfig, sizeof *k->config, by_bound);
+    k->lacking = true;
     for (uint32_t i = 0; i < k->nconfig; i++) {
         Bounded *b = &k->config[i];
+        k->lacking &= b->lack > 0;
         units_ask(&k->units, units_find(&k->units, b->config, 0), b->config);
         double fits = staging_room(&k->units, b->config, &k->round, b->bound);
         b->unfit = fits == DBL_MAX;
@@ -186,8 +188,9 @@ static double limit_of(const Leaders *l)
 }
 
 /* Its options that have no entry yet and may be faster than the leaders. */
-static void add_config(Looking *k, const Config *c, bool **added, Leaders *best)
+static void add_config(Looking *k, const Bounded *b, bool **added, Leaders *best)
 {
+    const Config *c = b->config;
     Unit *u = units_find(&k->units, c, 0);
     units_solve(&k->units, u, c, 0);
     if (!*added)
@@ -199,7 +202,7 @@ static void add_config(Looking *k, const Config *c, bool **added, Leaders *best)
         if (staging_least(&g) >= limit_of(best))
             continue;
         (*added)[o] = true;
-        Entry e = {.c = {.config = c, .option = o}, .family = family_of(k, u, o, c)};
+        Entry e = {.c = {.config = c, .option = o}, .lack = b->lack, .family = family_of(k, u, o, c), .lean = b->lack > 0};
         if (!stage_entry(k, &e))
             continue;
         if (e.c.bytes <= 0)
@@ -217,7 +220,7 @@ static bool restage(Looking *k, Entry *e)
 /* Where nothing fits, the leanest of each are tried, once all others were. */
 static bool try_lean(Looking *k, Entry *e)
 {
-    if (e->lean || k->out->nbest > 0)
+    if (e->lean || e->lack > 0 || k->out->nbest > 0)
         return false;
     e->lean = true;
     return restage(k, e);
@@ -253,13 +256,15 @@ static void learn(Looking *k, Entry *e, const Verdict *v)
     if (v->fits)
         f->rate *= (double)v->ns / e->c.ns;
     e->judged = e->c;
+    e->lean &= e->lack <= 0;
     e->done = ++e->tries > RETRIES && !try_lean(k, e);
 }
 
-/* More is done as long as nothing is found that fits, where anything would do. */
+/* More is done as long as nothing is found that fits, where anything would do and may be there. */
 static bool is_spent(const Looking *k)
 {
-    return k->effort >= (k->out->nbest > 0 || k->limits.below > 0 ? 1 : PATIENCE) * k->limits.effort;
+    bool patient = k->out->nbest == 0 && k->limits.below <= 0 && !k->lacking;
+    return k->effort >= (patient ? PATIENCE : 1) * k->limits.effort;
 }
 
 /* Whether what is left is not worth a judgement. */
@@ -278,19 +283,58 @@ static Leaders leaders_found(Looking *k)
     return l;
 }
 
+/* Of configurations that lack so much memory and more none is looked at: they do not fit, and what does not is of use
+ * where it needs the least.  So those that lack least come first, and others where they may need less than these did;
+ * of all the leanest cuts come first. */
+static double most_lack(const Looking *k)
+{
+    double least = DBL_MAX;
+    if (k->leanest)
+        return (double)k->least_excess;
+    for (uint32_t i = 0; i < k->nconfig; i++)
+        least = k->config[i].lack < least ? k->config[i].lack : least;
+    return least + 1;
+}
+
+/* Whether one before it differs in the order of the devices alone, which takes no memory. */
+static bool is_reordered(const Looking *k, const Bounded *b)
+{
+    const Config *c = b->config;
+    for (const Bounded *x = k->config; x < b; x++) {
+        const Config *y = x->config;
+        if (y->micro == c->micro && y->shard == c->shard && y->gpipe == c->gpipe && memcmp(y->mesh->size, c->mesh->size, sizeof c->mesh->size) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Those without cp come once. */
+static bool may_be_leanest(const Looking *k, const Bounded *b, double lack)
+{
+    return b->lack < lack && !(k->with_context && b->config->mesh->size[AXIS_cp] == 1) && !is_reordered(k, b);
+}
+
 /* Candidates of all configurations that may be faster than those found and, by estimates, than each other;
- * those that will not fit, by a guess, only where too few others do.  Whether there are more now. */
-static bool add_configs(Looking *k)
+ * those that will not fit, by a guess, only where too few others do. */
+static void add_below(Looking *k, double lack)
 {
     Leaders best = leaders_found(k);
-    uint32_t before = k->nentry;
     for (int unfit = 0; unfit < 2 && (unfit == 0 || best.n < best.most); unfit++)
         for (uint32_t i = 0; i < k->nconfig; i++) {
             const Bounded *b = &k->config[i];
             double limit = limit_of(&best);
-            if (b->bound < limit && (unfit || (!b->unfit && staging_guess(&k->units, b->config) < limit)))
-                add_config(k, b->config, &k->added[i], &best);
+            if (b->bound < limit && (b->lack <= 0 || may_be_leanest(k, b, lack)) && (unfit || (!b->unfit && staging_guess(&k->units, b->config) < limit)))
+                add_config(k, b, &k->added[i], &best);
         }
+}
+
+/* Whether there are more now; the leanest may have no option. */
+static bool add_configs(Looking *k)
+{
+    uint32_t before = k->nentry;
+    add_below(k, most_lack(k));
+    if (k->nentry == before && !k->leanest)
+        add_below(k, DBL_MAX);
     return k->nentry > before;
 }
 
@@ -300,7 +344,8 @@ static void judge_best(Looking *k)
     k->added = NEWN(k->arena, bool *, k->nconfig + 1);
     while (!is_spent(k) && add_configs(k))
         for (Entry *e; (e = next_entry(k)) && !is_enough(k, e);) {
-            Verdict v = judge(k, &e->c);
+            bool lacks_more = e->lack > 0 && e->lack >= most_lack(k);
+            Verdict v = lacks_more ? (Verdict){0} : judge(k, &e->c);
             if (v.legal)
                 learn(k, e, &v);
             else
@@ -358,6 +403,7 @@ static Status judge_large(Looking *k, const Decisions *d)
         return OK;
     k->effort = 0;
     k->nentry = 0;
+    k->with_context = true;
     TRY(read_space(k, d, true));
     judge_best(k);
     return OK;

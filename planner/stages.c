@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/goal.h"
+#include "planner/states.h"
 
 /* ---- what a stage has ---- */
 
@@ -45,70 +46,12 @@ static void extend(const Staging *g, Stage *s, const Option *o, uint32_t piece)
     s->round_saved += ((saved > 0 ? saved : 0) - s->round_saved) / n;
 }
 
-/* ---- states and updates ---- */
+/* ---- estimates ---- */
 
 static const Device *device_of(const Staging *g, uint32_t stage)
 {
     return &g->t->q->cluster->device[g->unit[stage]->key.kind];
 }
-
-/* By the search, or by a rule. */
-static bool is_sharded(const UnitTable *t, const Config *c)
-{
-    return c->shard || rules_have(t->d, RULE_SHARD);
-}
-
-/* Ranks that share out a weight's optimizer states, at most: a rule may do it by cp too. */
-static double copies(const UnitTable *t, const Config *c)
-{
-    const int64_t *size = c->mesh->size;
-    return c->shard ? (double)size[AXIS_dp] : is_sharded(t, c) ? (double)(size[AXIS_dp] * size[AXIS_cp]) : 1;
-}
-
-static double bytes_of_states(const UnitTable *t, const Config *c)
-{
-    return goal_state_bytes(t->q->graph, copies(t, c));
-}
-
-/* The most of its memory's bandwidth that a device reaches in its update. */
-static double most_of_memory(const Device *d, OpKind op)
-{
-    const Curve *c = device_curve(d, op);
-    double most = c->npoint ? 0 : 1;
-    for (uint32_t i = 0; i < c->npoint; i++)
-        most = c->point[i].fraction > most ? c->point[i].fraction : most;
-    return most;
-}
-
-/* ns to read and write master copies and moments, and to read gradients. */
-static double update_ns(const UnitTable *t, const Device *d, double params, double ways)
-{
-    const Graph *g = t->q->graph;
-    OpKind op = g->optimizer.kind == OPTIMIZER_SGD ? OP_sgd : OP_adamw;
-    if (!has_value(g->loss) || g->optimizer.kind == OPTIMIZER_NONE || t->d->server_rule)
-        return 0;
-    double bytes = params / ways * ((2 + 2 * optimizer_moments(&g->optimizer)) * dtype_bytes(g->precision.master) + dtype_bytes(g->precision.grads));
-    return 1e9 * bytes / (d->bandwidth * most_of_memory(d, op));
-}
-
-/* ns to sum gradients over the copies of the weights. */
-static double sum_ns(const UnitTable *t, const Config *c, double params)
-{
-    const Precision *p = &t->q->graph->precision;
-    int bytes = dtype_bytes(p->reduce) < dtype_bytes(p->grads) ? dtype_bytes(p->reduce) : dtype_bytes(p->grads);
-    if (c->mesh->copies.ranks < 2 || t->d->server_rule || t->no_sums || params <= 0)
-        return 0;
-    return 1e9 * links_seconds(&c->mesh->copies, is_sharded(t, c) ? OP_reduce_scatter : OP_all_reduce, params * bytes);
-}
-
-static double gather_ns(const UnitTable *t, const Config *c, double params)
-{
-    if (!is_sharded(t, c))
-        return 0;
-    return 1e9 * links_seconds(&c->mesh->copies, OP_all_gather, params * dtype_bytes(t->q->graph->precision.weights));
-}
-
-/* ---- estimates ---- */
 
 /* What a stage has, whatever lies on it. */
 typedef struct Room { double in_flight, bytes; } Room;       /* micro-batches; bytes of memory */
@@ -197,7 +140,7 @@ static double stage_bound(const Staging *g, const Stage *s, uint32_t stage, uint
 {
     double m = (double)g->config->micro, tp = (double)(g->config->mesh->size[AXIS_tp] * g->config->mesh->size[AXIS_cp]);
     double backward = s->least.backward + (tp == 1 ? again * s->least_again : 0);        /* on one rank nothing of it hides */
-    double sums = sum_ns(g->t, g->config, s->weights / tp), update = update_ns(g->t, device_of(g, stage), s->weights / tp, copies(g->t, g->config));
+    double sums = states_sum_ns(g->t, g->config, s->weights / tp), update = states_update_ns(g->t, device_of(g, stage), s->weights / tp, states_copies(g->t, g->config));
     double all = m * (s->least.forward + backward);
     double last = g->overlaps ? (sums > backward ? sums : backward) : backward + sums;
     double own = before->least_forward + all - backward + last + update, through = before->least_forward + all + before->least_backward;
@@ -285,7 +228,7 @@ double staging_bound(UnitTable *t, const Config *c)
     for (uint32_t i = 0; i < t->pieces.n; i++)
         weights += t->weights[i];
     weights /= (double)(c->mesh->size[AXIS_tp] * c->mesh->size[AXIS_cp]);
-    double update = update_ns(t, d, weights, copies(t, c)), sums = sum_ns(t, c, weights);
+    double update = states_update_ns(t, d, weights, states_copies(t, c)), sums = states_sum_ns(t, c, weights);
     double fill = filled(c, all), together = (m * all + update + (beside ? 0 : sums)) / pp, hidden = ((m - 1) * all + w.forward + sums + update) / pp;
     double bound = fill > together ? fill : together, crowded = crowded_ns(t, c, d, m * all + update);
     bound = bound > hidden ? bound : hidden;
@@ -302,11 +245,27 @@ double staging_room(UnitTable *t, const Config *c, const RoundNeeds *r, double b
     const Least *round = &u->least[r->piece];
     double ranks = (double)(u->key.tp * u->key.cp), parts = ranks * (double)u->key.micro, left = filled(c, 1);
     RoomAsked k = {.rounds = r->rounds, .stages = (uint32_t)c->mesh->size[AXIS_pp], .micro = (double)c->micro, .share = 1 / left,
-                   .round = round->forward + round->backward, .again = u->again[r->piece], .states = r->weights / ranks * bytes_of_states(t, c),
+                   .round = round->forward + round->backward, .again = u->again[r->piece], .states = r->weights / ranks * states_bytes(t, c),
                    .kept = r->kept / parts, .entry = r->entry / parts, .room = (double)(d->memory - d->reserve), .gpipe = c->gpipe,
                    .may_recompute = t->may_recompute};
     k.others = u->sum.forward + u->sum.backward - r->rounds * k.round;
     return room_bound(&k, bound);
+}
+
+/* The ranks that hold the model together have its states and what enters its rounds; one of them no less than their
+ * average.  Where the search says what cp splits, that is no other axis of a weight. */
+double staging_lack(const UnitTable *t, const Config *c, const RoundNeeds *r)
+{
+    const int64_t *size = c->mesh->size;
+    const Cluster *cl = t->q->cluster;
+    double tp = (double)size[AXIS_tp], ranks = tp * (double)size[AXIS_cp], weights = 0;
+    if (cl->ndevice > 1 || t->d->server_rule || t->q->graph->optimizer.kind == OPTIMIZER_NONE)
+        return -DBL_MAX;
+    for (uint32_t i = 0; i < t->pieces.n; i++)
+        weights += t->weights[i];
+    double states = states_bytes(t, c) * ((weights - t->positional) / (t->d->context ? tp : ranks) + t->positional / ranks);
+    double kept = r->rounds * (t->may_recompute ? r->entry : r->kept) / (ranks * (double)(c->micro * size[AXIS_dp]));
+    return (states + kept) / (double)size[AXIS_pp] - (double)(cl->device[0].memory - cl->device[0].reserve);
 }
 
 /* ---- cuts ---- */
@@ -316,11 +275,11 @@ static void read_rates(Staging *g)
 {
     const Option *o = option_at(g, 0);
     double params = o->all.params / g->stages, bytes = o->piece[g->t->pieces.n > 1].entry;
-    g->state_bytes = bytes_of_states(g->t, g->config);
+    g->state_bytes = states_bytes(g->t, g->config);
     g->overlaps = device_overlaps(device_of(g, 0));
     if (params > 0) {
-        g->sum_ns = sum_ns(g->t, g->config, params) / params;
-        g->end_ns = (update_ns(g->t, device_of(g, 0), params, copies(g->t, g->config)) + gather_ns(g->t, g->config, params)) / params;
+        g->sum_ns = states_sum_ns(g->t, g->config, params) / params;
+        g->end_ns = (states_update_ns(g->t, device_of(g, 0), params, states_copies(g->t, g->config)) + states_gather_ns(g->t, g->config, params)) / params;
     }
     if (g->stages > 1)
         g->hop_ns = 1e9 * links_seconds(&g->config->mesh->neighbours, OP_send, bytes);
@@ -348,7 +307,7 @@ static const double ALIKE = 0.9;
 static double guess_option(const UnitTable *t, const Config *c, const Device *d, const Option *o, double scale, double slower)
 {
     double pp = (double)c->mesh->size[AXIS_pp], flight = goal_mean_flight(c), saved = 0, again = 0;
-    double over = bytes_of_states(t, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
+    double over = states_bytes(t, c) * o->all.params + flight * scale * o->all.saved - pp * (double)(d->memory - d->reserve);
     for (uint32_t i = 0; i < t->pieces.n && over > 0 && t->may_recompute; i++)
         if (t->pieces.piece[i].round) {
             saved += flight * scale * (o->piece[i].saved - o->piece[i].entry);

@@ -36,6 +36,8 @@ typedef struct Staging {
 double staging_bound(UnitTable *, const Config *);
 /* That bound, or what memory makes of it; infinite where no layout of the configuration fits. */
 double staging_room(UnitTable *, const Config *, const RoundNeeds *, double bound);
+/* Bytes that a rank of it has too few of, at the least, whatever its cuts and splits; -DBL_MAX: that is not known. */
+double staging_lack(const UnitTable *, const Config *, const RoundNeeds *);
 Staging staging_open(Arena *, UnitTable *, const Config *, uint32_t option);
 /* ns that no estimate of the option goes below, whatever the cuts. */
 double staging_least(const Staging *);

@@ -54,6 +54,7 @@ typedef struct UnitTable {
     PriceGraph        *prices;        /* the graph, as all pricers read it */
     OpId             **backward; uint32_t *nbackward; /* per op of the chain: its backward ops, sums apart */
     double            *weights;       /* per piece: trainable elements that no piece before it reads */
+    double             positional;    /* of all of these: those of weights that have the axis that cp splits */
     uint32_t          *given_begin;   /* per stage: its first piece, where rules cut; NULL: the cuts are open */
     bool               no_sums;       /* not all gradients are summed over the copies of a weight */
     bool               may_recompute; /* rounds may be recomputed, and no rule says which */

@@ -5,6 +5,15 @@
 
 enum { NOTHING = UINT32_MAX };
 
+static bool is_positional(const UnitTable *t, ValueId v)
+{
+    const Value *w = value_of(t->q->graph, v);
+    for (int x = 0; t->d->context && x < w->rank; x++)
+        if (strcmp(dim_of(t->q->graph, w->axis[x])->name, t->d->context) == 0)
+            return true;
+    return false;
+}
+
 /* Each weight counts for the first piece that reads it. */
 static void read_weights(UnitTable *t)
 {
@@ -21,6 +30,7 @@ static void read_weights(UnitTable *t)
                     continue;
                 counted[v.i] = true;
                 t->weights[i] += (double)value_elements(g, v);
+                t->positional += is_positional(t, v) ? (double)value_elements(g, v) : 0;
             }
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "kernels/forms.h"
 #include "runtime/executor.h"
 #include "runtime/run.h"
 
@@ -292,22 +293,12 @@ static Status prepare_dumps(Run *r)
     return s;
 }
 
-/* Ops without a fast kernel, where a call has enough to do that it is felt: a plain form does some 100 MFLOP a second. */
+/* A backend without kernels of this machine has forms of its own. */
 static void note_plain_forms(Run *r)
 {
-    static const double felt = 1e7;                  /* FLOP of one instruction */
-    const Program *p = r->program;
-    bool said[OP_KINDS] = {false};
-    Text list = text_new(r->arena);
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        OpKind op = p->instr[i].op;
-        if (said[op] || !r->rank.kernel || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
-            continue;
-        text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
-        said[op] = true;
-    }
-    if (list.n)
-        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s);
+    const char *list = r->rank.kernel ? forms_plain(r->arena, &r->program, 1, r->rank.isa) : "";
+    if (*list)
+        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list);
 }
 
 /* Ranks of several machines write one checkpoint together. */

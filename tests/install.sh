@@ -74,6 +74,22 @@ completions() {
 check "bash completes commands" '[ "$(completions pplan es)" = estimate ]'
 check "bash completes options of the command" '[ "$(completions pplan check --op)" = --ops ] && [ -z "$(completions pplan check --to)" ]'
 check "bash completes bundled clusters" '[ "$(completions pplan plan x -c laptop | tr "\n" " ")" = "$(cd models/clusters && ls laptop*.pcluster | sed "s/.pcluster//" | tr "\n" " ")" ]'
+check "bash completes bundled profiles" '[ "$(completions pplan plan x --profile meg | tr "\n" " ")" = "megatron megatron_sp " ]'
+bundled_models() { (cd models && find . -name "*.pmodel" ! -path "./std/*" | sed "s|^./||" | LC_ALL=C sort); }
+check "bash completes bundled models, below folders too" '[ "$(completions pplan plan "" | grep pmodel)" = "$(bundled_models)" ] && [ "$(completions pplan tiny/tiny_g)" = tiny/tiny_gpt2.pmodel ]'
+check "and none where no model is wanted" '! completions pplan fmt "" | grep -q pmodel && ! completions pplan dump "" | grep -q pmodel && ! completions prun "" | grep -q pmodel'
+# named FILE: every word of it.
+named() { grep -oE "[a-z0-9_./]+" "$1" | sort -u; }
+for shell in zsh fish; do
+    file=$(ls "$root"/share/$shell/*/*pplan*)
+    check "$shell completes every bundled model, cluster and profile" \
+        '[ -z "$(comm -23 <({ bundled_models; ls models/clusters models/profiles | sed -nE "s/\.p(cluster|profile)\$//p"; } | sort) <(named "$file"))" ]'
+done
+cp -R models "$TMP/models" && touch "$TMP"/models/tiny/added.pmodel "$TMP"/models/std/added.pmodel "$TMP"/models/clusters/added.pcluster
+for shell in bash zsh fish; do
+    build/release/pages $shell pplan "$TMP/models" >"$TMP/made"
+    check "$shell: they are those of the folder" '[ "$(named "$TMP/made" | grep added | tr "\n" " ")" = "added tiny/added.pmodel " ]'
+done
 check "bash completes values" '[ "$(completions prun x.plan --ranks t)" = threads ]'
 check "bash completes files" '[ "$(completions prun Makef)" = Makefile ]'
 

@@ -3,12 +3,13 @@
  *
  *   pages man PROGRAM VERSION <TEMPLATE    the manual: @COMMANDS@, @OPTIONS@ and @VERSION@ filled in
  *   pages manual NAME VERSION <PAGE.md     a page of docs/ as NAME(5)
- *   pages bash|zsh|fish PROGRAM            completion for a shell
+ *   pages bash|zsh|fish PROGRAM MODELS     completion for a shell, with the names of what is bundled in a folder
  *
  * A row that is not available in this version (its help starts with '!') is left out. */
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/bundled.h"
 #include "cli/options.h"
 #include "cli/pages/manual.h"
 
@@ -51,19 +52,50 @@ static bool option_of(OptionId i, unsigned mine)
 
 /* ---- values ---- */
 
-/* What the value of an option is, as its argument is called in the table. */
-typedef enum ValueKind { VALUE_OTHER, VALUE_FILE, VALUE_FOLDER, VALUE_CLUSTER, VALUE_PROFILE, VALUE_DEVICE, VALUE_HOW } ValueKind;
+/* What the value of an option may be, or an argument, by what it is called in the table. */
+typedef struct Values {
+    const char *argument;
+    const char *files;                /* as zsh completes them; NULL: no file */
+    const char *words;
+    const BundledKind *bundled;       /* their names are words too */
+} Values;
 
-static ValueKind value_kind(const char *argument)
+static const Values values[] = {
+    {"FILE", "_files", NULL, NULL},
+    {"SPEC", "_files", NULL, NULL},
+    {"DIR", "_files -/", NULL, NULL},
+    {"CLUSTER", "_files", NULL, &bundled_clusters},
+    {"PROFILE", "_files", NULL, &bundled_profiles},
+    {"MODEL", "_files", NULL, &bundled_models},
+    {"DEVICE", NULL, "auto cpu", NULL},
+    {"HOW", NULL, "processes threads", NULL},
+};
+
+/* NULL: anything. */
+static const Values *values_of(const char *argument)
 {
-    static const struct { const char *argument; ValueKind kind; } rows[] = {
-        {"FILE", VALUE_FILE}, {"SPEC", VALUE_FILE}, {"DIR", VALUE_FOLDER}, {"CLUSTER", VALUE_CLUSTER}, {"PROFILE", VALUE_PROFILE},
-        {"DEVICE", VALUE_DEVICE}, {"HOW", VALUE_HOW},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].argument, argument) == 0)
-            return rows[i].kind;
-    return VALUE_OTHER;
+    size_t n = strcspn(argument, " ");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strncmp(values[i].argument, argument, n) == 0 && !values[i].argument[n])
+            return &values[i];
+    return NULL;
+}
+
+/* The words of one kind, each after a blank. */
+static const char *words_of(Arena *a, const char *models, const Values *v)
+{
+    const char **name, *words = v && v->words ? arena_printf(a, " %s", v->words) : "";
+    uint32_t n = v && v->bundled ? bundled_names(a, models, v->bundled, &name) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        words = arena_printf(a, "%s %s", words, name[i]);
+    return words;
+}
+
+/* A command of the program whose first argument is a model. */
+static bool takes_model(CommandId c)
+{
+    const Values *v = values_of(commands[c].words);
+    return v && v->bundled == &bundled_models;
 }
 
 /* ---- the manual ---- */
@@ -150,69 +182,96 @@ static void man(ProgramName p, const char *version)
     }
 }
 
-/* ---- bash ---- */
+/* A shell's completion of one program. */
+typedef struct Completion { ProgramName p; const char *name; Arena *arena; const char *models; } Completion;
 
-/* Bundled files lie beside the program, wherever that was installed. */
-static const char bundled[] = "\"$(dirname \"$(readlink -f \"$(command -v \"$1\")\")\")/../share/pplan/models\"";
-
-static const char *bash_values(ValueKind k)
+static bool completes(const Completion *x, CommandId c)
 {
-    switch (k) {
-    case VALUE_FILE:    return "compgen -f -- \"$word\"";
-    case VALUE_FOLDER:  return "compgen -d -- \"$word\"";
-    case VALUE_CLUSTER: return "compgen -W \"$(_pplan_bundled \"$1\" clusters .pcluster)\" -- \"$word\"; compgen -f -- \"$word\"";
-    case VALUE_PROFILE: return "compgen -W \"$(_pplan_bundled \"$1\" profiles .pprofile)\" -- \"$word\"; compgen -f -- \"$word\"";
-    case VALUE_DEVICE:  return "compgen -W 'auto cpu' -- \"$word\"";
-    case VALUE_HOW:     return "compgen -W 'processes threads' -- \"$word\"";
-    case VALUE_OTHER:   break;
-    }
-    return ":";
+    return (commands_of(x->p) >> c & 1) && commands[c].named;
 }
 
-static void bash_words(ProgramName p, unsigned takers)
+/* The names of the bundled models, where a command of the program takes one. */
+static const char *model_words(const Completion *x)
+{
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (completes(x, c) && takes_model(c))
+            return words_of(x->arena, x->models, values_of(commands[c].words));
+    return "";
+}
+
+static void put_commands(const Completion *x)
+{
+    for (CommandId c = 0; c < COMMANDS; c++)
+        if (completes(x, c))
+            printf(" %s", commands[c].name);
+}
+
+/* ---- bash ---- */
+
+static void bash_options(const Completion *x, unsigned takers)
 {
     for (OptionId i = 0; i < OPTIONS; i++)
-        if (option_of(i, commands_of(p) & takers))
+        if (option_of(i, commands_of(x->p) & takers))
             printf(" --%s", options[i].name);
     fputs(" --help --version", stdout);
 }
 
-static void bash_option_values(ProgramName p)
+static void bash_option_values(const Completion *x)
 {
     for (OptionId i = 0; i < OPTIONS; i++) {
         const Option *o = &options[i];
-        if (!o->argument || !option_of(i, commands_of(p)))
+        if (!o->argument || !option_of(i, commands_of(x->p)))
             continue;
+        const Values *v = values_of(o->argument);
+        const char *words = words_of(x->arena, x->models, v);
         printf("    --%s", o->name);
         if (o->letter)
             printf(" | -%c", o->letter);
-        printf(") %s; return ;;\n", bash_values(value_kind(o->argument)));
+        fputs(")", stdout);
+        if (*words)
+            printf(" compgen -W '%s' -- \"$word\";", words + 1);
+        if (v && v->files)
+            printf(" compgen -%c -- \"$word\";", strchr(v->files, '/') ? 'd' : 'f');
+        fputs(" return ;;\n", stdout);
     }
 }
 
-static void bash(ProgramName p)
+/* The models are those of the commands that take one, or of the word that may be a command. */
+static void bash_arguments(const Completion *x)
 {
-    const char *name = program_name(p);
+    const char *models = model_words(x);
+    fputs("        [ -n \"$command\" ] || compgen -W '", stdout);
+    put_commands(x);
+    fputs("' -- \"$word\"\n", stdout);
+    if (*models) {
+        fputs("        case $command in\n        ''", stdout);
+        for (CommandId c = 0; c < COMMANDS; c++)
+            if (completes(x, c) && takes_model(c))
+                printf(" | %s", commands[c].name);
+        printf(") compgen -W '%s' -- \"$word\" ;;\n        esac\n", models + 1);
+    }
+    fputs("        compgen -f -- \"$word\"\n", stdout);
+}
+
+static void bash(const Completion *x)
+{
+    const char *name = x->name;
     printf("# Completion of %s for bash, made from its table of options.\n", name);
-    printf("_pplan_bundled() { local f; for f in %s/\"$2\"/*\"$3\"; do f=${f##*/}; echo \"${f%%\"$3\"}\"; done; }\n\n", bundled);
-    printf("_%s_words() {\n    local word=$2 before=$3 command=$4\n    case $before in\n", name);
-    bash_option_values(p);
+    printf("_%s_words() {\n    local word=$1 before=$2 command=$3\n    case $before in\n", name);
+    bash_option_values(x);
     fputs("    esac\n    case $word in\n    -*)\n        case $command in\n", stdout);
     for (CommandId c = 0; c < COMMANDS; c++)
-        if ((commands_of(p) >> c & 1) && commands[c].named) {
+        if (completes(x, c)) {
             printf("        %s) compgen -W '", commands[c].name);
-            bash_words(p, 1u << c);
+            bash_options(x, 1u << c);
             fputs("' -- \"$word\" ;;\n", stdout);
         }
     fputs("        *) compgen -W '", stdout);
-    bash_words(p, p == PPLAN ? CMD_plan : CMD_run);
-    fputs("' -- \"$word\" ;;\n        esac\n        ;;\n    *)\n        [ -n \"$command\" ] || compgen -W '", stdout);
-    for (CommandId c = 0; c < COMMANDS; c++)
-        if ((commands_of(p) >> c & 1) && commands[c].named)
-            printf(" %s", commands[c].name);
-    fputs("' -- \"$word\"\n        compgen -f -- \"$word\"\n        ;;\n    esac\n}\n\n", stdout);
-    printf("_%s() {\n    local first=${COMP_WORDS[1]}\n    [ \"$COMP_CWORD\" -gt 1 ] && [[ $first != -* ]] || first=\n"
-           "    mapfile -t COMPREPLY < <(_%s_words \"$1\" \"$2\" \"$3\" \"$first\")\n}\ncomplete -o filenames -F _%s %s\n", name, name, name, name);
+    bash_options(x, x->p == PPLAN ? CMD_plan : CMD_run);
+    fputs("' -- \"$word\" ;;\n        esac\n        ;;\n    *)\n", stdout);
+    bash_arguments(x);
+    printf("        ;;\n    esac\n}\n\n_%s() {\n    local first=${COMP_WORDS[1]}\n    [ \"$COMP_CWORD\" -gt 1 ] && [[ $first != -* ]] || first=\n"
+           "    mapfile -t COMPREPLY < <(_%s_words \"$2\" \"$3\" \"$first\")\n}\ncomplete -o filenames -F _%s %s\n", name, name, name, name);
 }
 
 /* ---- fish and zsh ---- */
@@ -230,76 +289,111 @@ static void put_quoted(const char *s, const char *also)
     }
 }
 
-static void fish(ProgramName p)
+static void fish_option(const Completion *x, const Option *o)
 {
-    const char *name = program_name(p);
-    printf("# Completion of %s for fish, made from its table of options.\n", name);
+    const Values *v = o->argument ? values_of(o->argument) : NULL;
+    const char *words = words_of(x->arena, x->models, v);
+    printf("complete -c %s -l %s", x->name, o->name);
+    if (o->letter)
+        printf(" -s %c", o->letter);
+    if (o->argument)
+        fputs(v && v->files ? " -r" : " -x", stdout);
+    if (*words)
+        printf(" -a '%s'", words + 1);
+    fputs(" -d '", stdout);
+    put_quoted(o->help, "\\");
+    fputs("'\n", stdout);
+}
+
+static void fish(const Completion *x)
+{
+    printf("# Completion of %s for fish, made from its table of options.\n", x->name);
     for (CommandId c = 0; c < COMMANDS; c++)
-        if ((commands_of(p) >> c & 1) && commands[c].named) {
-            printf("complete -c %s -n __fish_use_subcommand -a %s -d '", name, commands[c].name);
+        if (completes(x, c)) {
+            printf("complete -c %s -n __fish_use_subcommand -a %s -d '", x->name, commands[c].name);
             put_quoted(commands[c].help, "\\");
             fputs("'\n", stdout);
         }
-    for (OptionId i = 0; i < OPTIONS; i++) {
-        if (!option_of(i, commands_of(p)))
-            continue;
-        ValueKind k = options[i].argument ? value_kind(options[i].argument) : VALUE_OTHER;
-        printf("complete -c %s -l %s", name, options[i].name);
-        if (options[i].letter)
-            printf(" -s %c", options[i].letter);
-        fputs(!options[i].argument ? "" : k == VALUE_OTHER ? " -x" : k == VALUE_DEVICE ? " -x -a 'auto cpu'" : k == VALUE_HOW ? " -x -a 'processes threads'" : " -r", stdout);
-        fputs(" -d '", stdout);
-        put_quoted(options[i].help, "\\");
-        fputs("'\n", stdout);
+    const char *models = model_words(x);
+    if (*models)
+        printf("complete -c %s -a '%s' -d 'a bundled model'\n", x->name, models + 1);
+    for (OptionId i = 0; i < OPTIONS; i++)
+        if (option_of(i, commands_of(x->p)))
+            fish_option(x, &options[i]);
+}
+
+static void zsh_value(const Completion *x, const char *argument)
+{
+    const Values *v = values_of(argument);
+    const char *words = words_of(x->arena, x->models, v);
+    putchar(':');
+    put_quoted(argument, ":");
+    if (*words && v->files)
+        printf(":{%s; compadd%s}", v->files, words);
+    else if (*words)
+        printf(":(%s)", words + 1);
+    else
+        printf(":%s", v && v->files ? v->files : " ");
+}
+
+static void zsh_option(const Completion *x, const Option *o)
+{
+    for (int form = o->letter ? 0 : 1; form < 2; form++) {
+        fputs(" \\\n  '*", stdout);
+        if (form == 0)
+            printf("-%c%s[", o->letter, o->argument ? "+" : "");
+        else
+            printf("--%s%s[", o->name, o->argument ? "=" : "");
+        put_quoted(o->help, "[]:");
+        putchar(']');
+        if (o->argument)
+            zsh_value(x, o->argument);
+        putchar('\'');
     }
 }
 
-static void zsh(ProgramName p)
+static void zsh(const Completion *x)
 {
-    printf("#compdef %s\n# Completion of %s for zsh, made from its table of options.\n_arguments -s", program_name(p), program_name(p));
-    for (OptionId i = 0; i < OPTIONS; i++) {
-        const Option *o = &options[i];
-        if (!option_of(i, commands_of(p)))
-            continue;
-        for (int form = o->letter ? 0 : 1; form < 2; form++) {
-            fputs(" \\\n  '*", stdout);
-            if (form == 0)
-                printf("-%c%s[", o->letter, o->argument ? "+" : "");
-            else
-                printf("--%s%s[", o->name, o->argument ? "=" : "");
-            put_quoted(o->help, "[]:");
-            putchar(']');
-            if (o->argument) {
-                ValueKind k = value_kind(o->argument);
-                fputs(":", stdout);
-                put_quoted(o->argument, ":");
-                fputs(k == VALUE_OTHER ? ": " : k == VALUE_DEVICE ? ":(auto cpu)" : k == VALUE_HOW ? ":(processes threads)" : k == VALUE_FOLDER ? ":_files -/" : ":_files", stdout);
-            }
-            putchar('\'');
-        }
-    }
+    const char *models = model_words(x);
+    printf("#compdef %s\n# Completion of %s for zsh, made from its table of options.\n_arguments -s", x->name, x->name);
+    for (OptionId i = 0; i < OPTIONS; i++)
+        if (option_of(i, commands_of(x->p)))
+            zsh_option(x, &options[i]);
     fputs(" \\\n  '1::command or file:{_files; compadd", stdout);
-    for (CommandId c = 0; c < COMMANDS; c++)
-        if ((commands_of(p) >> c & 1) && commands[c].named)
-            printf(" %s", commands[c].name);
-    fputs("}' '*:file:_files'\n", stdout);
+    put_commands(x);
+    printf("%s}'", models);
+    if (*models)
+        printf(" '*:file:{_files; compadd%s}'\n", models);
+    else
+        fputs(" '*:file:_files'\n", stdout);
+}
+
+static int complete(Completion x, const char *shell)
+{
+    x.name = program_name(x.p);
+    x.arena = arena_new("words");
+    if (strcmp(shell, "bash") == 0)
+        bash(&x);
+    else if (strcmp(shell, "zsh") == 0)
+        zsh(&x);
+    else if (strcmp(shell, "fish") == 0)
+        fish(&x);
+    else
+        return 2;
+    arena_free(x.arena);
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 2 ? argv[1] : "", *program = argc > 2 ? argv[2] : "";
+    const char *what = argc > 3 ? argv[1] : "", *program = argc > 3 ? argv[2] : "";
     ProgramName p = strcmp(program, "prun") == 0 ? PRUN : PPLAN;
-    if (strcmp(what, "man") == 0 && argc > 3)
+    int status = 0;
+    if (strcmp(what, "man") == 0)
         man(p, argv[3]);
-    else if (strcmp(what, "manual") == 0 && argc > 3)
+    else if (strcmp(what, "manual") == 0)
         manual_print(program, argv[3]);
-    else if (strcmp(what, "bash") == 0)
-        bash(p);
-    else if (strcmp(what, "zsh") == 0)
-        zsh(p);
-    else if (strcmp(what, "fish") == 0)
-        fish(p);
     else
-        return 2;
-    return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 3;
+        status = argc > 3 ? complete((Completion){.p = p, .models = argv[3]}, what) : 2;
+    return status ? status : fflush(stdout) == 0 && !ferror(stdout) ? 0 : 3;
 }

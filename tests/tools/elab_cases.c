@@ -96,7 +96,7 @@ static void add_defines(Case *c, char *text)
         s->excerpt = false;
         uint32_t name = (uint32_t)(equals - word);
         c->define[c->ndefine++] = (Define){.name = arena_strndup(c->input, word, name), .value = equals + 1,
-                                           .at = {s->start + name + 1, s->start + s->bytes}};
+                                           .named = {s->start, s->start + name}, .at = {s->start + name + 1, s->start + s->bytes}};
     }
 }
 

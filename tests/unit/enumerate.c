@@ -21,6 +21,12 @@ Status instance_ask(Instance *in, PlanUse use, const char *text, SearchLimits li
     return planner_search(c->l.ir, c->ds, &q, limits, &c->plan, &c->programs, found);
 }
 
+int64_t instance_needs(const Instance *in)
+{
+    const Program *p = in->c.programs.rank[in->c.programs.fullest];
+    return program_map_bytes(p) + p->reserve;
+}
+
 /* What one layout leaves behind goes with it: there are thousands. */
 static void try_layout(Instance *in, const char *rules)
 {
@@ -29,7 +35,14 @@ static void try_layout(Instance *in, const char *rules)
         return;
     Case *c = &in->c;
     Arena *kept = c->l.ir, *own = c->l.ir = arena_new("layout");
-    if (instance_ask(in, USE_ESTIMATE, rules, search_limits, &none) == OK) {
+    c->plan = NULL;
+    c->programs = (Programs){0};
+    Status s = instance_ask(in, USE_ESTIMATE, rules, search_limits, &none);
+    if (c->plan && c->programs.n > 0) {
+        int64_t needed = instance_needs(in);
+        in->leanest = in->leanest == 0 || needed < in->leanest ? needed : in->leanest;
+    }
+    if (s == OK) {
         int64_t ns = simulate(own, c->l.cluster, c->plan, c->l.profile, c->programs.rank).ns;
         in->best = in->fit == 0 || ns < in->best ? ns : in->best;
         in->fit++;

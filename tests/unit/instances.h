@@ -30,6 +30,7 @@ typedef struct Instance {
     /* what enumeration has found */
     uint64_t    most, plans, fit;     /* it stops at `most` */
     int64_t     best;                 /* ns */
+    int64_t     leanest;              /* bytes that the layout needs that needs the least, fits or not */
     uint64_t    configs, tight;       /* configurations of which some layout fits; those whose bound is within 10 % of the best */
     bool        by_config;            /* each of them is held to its bound */
 } Instance;
@@ -39,6 +40,8 @@ void   instance_draw(Instance *, uint64_t seed);
 void   instance_draw_deep(Instance *, uint64_t seed);
 /* Plan it under rules. */
 Status instance_ask(Instance *, PlanUse, const char *rules, SearchLimits, Search *found);
+/* Bytes of the device that would do for what was planned last. */
+int64_t instance_needs(const Instance *);
 /* Estimate all layouts: best, plans, fit, and what bounds are held to. */
 void   instance_enumerate(Instance *);
 

@@ -41,7 +41,7 @@ static void define(World *w, const char *text)
     s->excerpt = false;
     uint32_t name = (uint32_t)(strchr(text, '=') - text);
     w->define[w->ndefine++] = (Define){.name = arena_strndup(w->input, text, name), .value = arena_strdup(w->input, text + name + 1),
-                                       .at = {s->start + name + 1, s->start + s->bytes}};
+                                       .named = {s->start, s->start + name}, .at = {s->start + name + 1, s->start + s->bytes}};
 }
 
 static void must(World *w, Status s)

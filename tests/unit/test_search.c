@@ -169,6 +169,34 @@ static void bounds_hold(void **unused)
     assert_true(configs > 100 && tight > 0);
 }
 
+/* Where nothing fits, the plan that is told of is near the one that needs the least, and few were judged to find it. */
+static void what_lacks_least_is_found(void **unused)
+{
+    (void)unused;
+    uint64_t judged = 0, plans = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        Instance in;
+        Search found;
+        SearchLimits limits = search_limits;
+        limits.exhaustive = 0;
+        instance_draw_deep(&in, seed);
+        in.by_config = false;
+        device_of(&in.c)->memory = 16 * in.rounds * 2 * in.hidden * in.ffn / (4 * in.devices);
+        instance_enumerate(&in);
+        Status s = instance_ask(&in, USE_PLAN, in.given, limits, &found);
+        if (in.fit > 0 || s == OK || (double)instance_needs(&in) > 1.4 * (double)in.leanest) {
+            describe(&in, seed);
+            fail_msg("%llu of %llu plans fit, one needs %lld bytes, the one that was found %lld", (unsigned long long)in.fit, (unsigned long long)in.plans,
+                     (long long)in.leanest, (long long)instance_needs(&in));
+        }
+        judged += found.judged;
+        plans += in.plans;
+        close_case(&in.c);
+    }
+    print_message("# %llu of %llu plans judged\n", (unsigned long long)judged, (unsigned long long)plans);
+    assert_true(judged * 10 < plans);
+}
+
 /* Ranks that share processors and whose communication takes no time: what all have to do passes through these. */
 static void bounds_of_shared_processors(void **unused)
 {
@@ -260,6 +288,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_the_best_of_all), cmocka_unit_test(bound_below_optimum_below_heuristic),
                                        cmocka_unit_test(equal_nodes_may_be_permuted), cmocka_unit_test(a_long_sequence_fits_by_context),
-                                       cmocka_unit_test(bounds_hold), cmocka_unit_test(bounds_of_shared_processors), cmocka_unit_test(more_never_hurts)};
+                                       cmocka_unit_test(bounds_hold), cmocka_unit_test(what_lacks_least_is_found), cmocka_unit_test(bounds_of_shared_processors), cmocka_unit_test(more_never_hurts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
