@@ -9,6 +9,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,7 +19,7 @@
 
 #include "runtime/comm/world.h"
 
-/* Seconds: for one connection, or a greeting; for ranks to come to each other when all have come to rank 0; until it is said that rank 0 is waited for. */
+/* Seconds: for one connection, and for what is said on it; for ranks to come to each other when all have come to rank 0; until it is said that rank 0 is waited for. */
 static const double greeting_limit = 5, mesh_limit = 30, patience_untold = 10;
 
 /* What is said first on each connection. */
@@ -33,6 +35,24 @@ static void limit(int fd, double seconds)
     struct timeval t = {.tv_sec = (time_t)seconds, .tv_usec = (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds)) + 1};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+}
+
+/* Who is to end need not come together first. */
+static bool asked_to_end(void)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
+}
+
+/* Until something has come; false: nothing has until `end`. */
+static bool await_input(int fd, double end)
+{
+    struct pollfd f = {.fd = fd, .events = POLLIN};
+    while (clock_seconds() < end && !asked_to_end())
+        if (poll(&f, 1, 100) > 0)
+            return true;
+    return false;
 }
 
 static bool give(int fd, const void *from, size_t bytes)
@@ -106,9 +126,8 @@ static uint16_t port_of(int door)
 static int let_in(const Meeting *m, int door, double end, Hello *h, Address *from)
 {
     const int yes = 1;
-    for (double left; (left = end - clock_seconds()) > 0;) {
+    while (await_input(door, end)) {
         socklen_t n = sizeof *from;
-        limit(door, left);
         *from = (Address){0};
         int fd = accept4(door, &from->any, &n, SOCK_CLOEXEC);
         if (fd < 0)
@@ -144,9 +163,9 @@ static Address reachable(Address a)
     return a;
 }
 
-static bool say_missing(const Meeting *m, const int *fd)
+static bool say_missing(const Meeting *m, const int *fd, double waited)
 {
-    fprintf(stderr, "error: waited %.3g s at port %d for rank", m->patience, m->port);
+    fprintf(stderr, "error: waited %.1f s at port %d for rank", waited, m->port);
     for (int i = 1, n = 0; i < m->nrank; i++)
         if (fd[i] < 0)
             fprintf(stderr, "%s %d", n++ ? "," : "", i);
@@ -168,13 +187,13 @@ static bool fits(const Meeting *m, const Hello *h, const int *fd)
 static bool gather(const Meeting *m, int door, int *fd)
 {
     Address at[WORLD_RANKS] = {0};
-    double end = clock_seconds() + m->patience;
+    double begun = clock_seconds(), end = begun + m->patience;
     for (int here = 1; here < m->nrank; here++) {
         Hello h;
         Address from;
         int c = let_in(m, door, end, &h, &from);
         if (c < 0)
-            return say_missing(m, fd);
+            return say_missing(m, fd, clock_seconds() - begun);
         if (!fits(m, &h, fd)) {
             close(c);
             return false;
@@ -225,7 +244,7 @@ static bool reach(const Meeting *m, int *fd)
     double begun = clock_seconds();
     for (bool told = false; (*fd = try_names(m, &why)) < 0;) {
         double gone = clock_seconds() - begun;
-        if (gone >= m->patience)
+        if (gone >= m->patience || asked_to_end())
             return say_lost(m, why);
         if (gone >= patience_untold && !told)
             fprintf(stderr, "note: rank %d waits for rank 0 at '%s', port %d: %s\n", m->rank, m->host, m->port, why);
@@ -278,8 +297,7 @@ static bool join(const Meeting *m, int door, int *fd)
     const Hello mine = {.run = m->run, .rank = m->rank, .nrank = m->nrank, .port = port_of(door)};
     if (!reach(m, &fd[0]))
         return false;
-    limit(fd[0], m->patience);
-    if (!give(fd[0], &mine, sizeof mine) || !take(fd[0], at, (size_t)m->nrank * sizeof *at))
+    if (!give(fd[0], &mine, sizeof mine) || !await_input(fd[0], clock_seconds() + m->patience) || !take(fd[0], at, (size_t)m->nrank * sizeof *at))
         return say_lost(m, "it ended, has said why this rank does not fit, or is of another run or version of prun");
     return connect_below(m, &mine, at, fd) && await_above(m, door, fd);
 }

@@ -25,7 +25,7 @@ all() {
     check "a kernel that fails is an error of the step" 'CUDAEMU_FAIL=kernel:200=700 soon 3 "error: rank 0, cudaemu 0: " "$PRUN" one.plan --device cudaemu --data t.txt'
     check "a call that fails names the instruction" 'CUDAEMU_FAIL=cublasLtMatmul:30=14 soon 3 "at instruction " "$PRUN" one.plan --device cudaemu --data t.txt'
     check "too little memory of the device is said in bytes" 'CUDAEMU_MEMORY=1M soon 3 "of memory on cudaemu device 0: it has 1048576, of which " "$PRUN" one.plan --device cudaemu --data t.txt'
-    check "fewer devices than ranks are refused" 'CUDAEMU_DEVICES=3 soon 3 "error: rank 3 has no cudaemu device: the plan is for 4, and this machine has 3" "$PRUN" four.plan --device cudaemu --data t.txt'
+    check "fewer devices than ranks are refused" 'CUDAEMU_DEVICES=3 soon 3 "error: rank 3 has no cudaemu device: 3 ranks before it are on this machine, which has 3" "$PRUN" four.plan --device cudaemu --data t.txt'
     check "a communicator with an error ends all ranks" 'CUDAEMU_FAIL=collective:40=3@1 soon 3 "error: rank 1, cudaemu 1: a communicator: internal error" "$PRUN" four.plan --device cudaemu --data t.txt --ranks threads'
     check "a rank that is lost ends the run" lost_rank
     for how in processes threads; do

@@ -70,11 +70,11 @@ ends_within() {
 losses() {
     begin
     kill -KILL "$(rank_process 3)"
-    check "a rank that is killed on the other machine" 'ends_within 10 && once "^error: rank 3 died"'
+    check "a rank that is killed on the other machine" 'ends_within 15 && once "^error: rank 3 died"'
     wait $pid || true
     begin
     ip -n $there link set c$$ down
-    check "the cable is cut: the ranks of both machines say so, and end" 'ends_within 15 && grep -E "^error: rank [23] has not been heard of" said || { cat said; false; }'
+    check "the cable is cut: the ranks of both machines say so, and end" 'ends_within 25 && grep -E "^error: rank [23] has not been heard of" said || { cat said; false; }'
     kill $pid 2>/dev/null
     wait $pid || true
 }

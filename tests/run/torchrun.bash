@@ -13,7 +13,9 @@ for ((i = 0; i < n; i++)); do
     ranks+=($!)
 done
 while wait -n; s=$?; [ $s != 127 ]; do               # 127: none is left; 143: it was told to end
-    [ $s = 143 ] || [ $status != 0 ] || status=$s
+    [ $s != 143 ] && [ $status = 0 ] && [ $s != 0 ] || continue
+    status=$s
+    kill -TERM "${ranks[@]}" 2>/dev/null             # the first that fails ends all
 done
 exit $status
 END
