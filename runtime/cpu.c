@@ -106,6 +106,23 @@ static const char *cpu_memory(Arena *a, const Rank *r)
     return arena_printf(a, "map %s (%s in huge pages)", text_bytes(a, r->map.bytes), text_bytes(a, r->map.huge));
 }
 
+/* Ops without a fast kernel, where a call has enough to do that it is felt: a plain form does some 100 MFLOP a second. */
+static const char *cpu_forms(Arena *a, const Rank *r)
+{
+    static const double felt = 1e7;                  /* FLOP of one instruction */
+    const Program *p = r->program;
+    bool said[OP_KINDS] = {false};
+    Text list = text_new(a);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        OpKind op = p->instr[i].op;
+        if (said[op] || p->instr[i].flops < felt || r->kernel[i] != kernel_ref(op))
+            continue;
+        text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
+        said[op] = true;
+    }
+    return list.n ? arena_printf(a, "in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s) : NULL;
+}
+
 static const char *cpu_absent(void)
 {
     return NULL;
@@ -132,4 +149,5 @@ const Executor executor_cpu = {
     .look = cpu_look,
     .zero = cpu_zero,
     .memory = cpu_memory,
+    .forms = cpu_forms,
 };

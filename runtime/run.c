@@ -291,24 +291,6 @@ static Status prepare_dumps(Run *r)
     return s;
 }
 
-/* Ops without a fast kernel, where a call has enough to do that it is felt: a plain form does some 100 MFLOP a second. */
-static void note_plain_forms(Run *r)
-{
-    static const double felt = 1e7;                  /* FLOP of one instruction */
-    const Program *p = r->program;
-    bool said[OP_KINDS] = {false};
-    Text list = text_new(r->arena);
-    for (uint32_t i = 0; i < p->ninstr; i++) {
-        OpKind op = p->instr[i].op;
-        if (said[op] || !r->rank.kernel || p->instr[i].flops < felt || r->rank.kernel[i] != kernel_ref(op))
-            continue;
-        text_add(&list, "%s%s", list.n ? ", " : "", op_info[op].name);
-        said[op] = true;
-    }
-    if (list.n)
-        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list.s);
-}
-
 /* Ranks of several machines write one checkpoint together. */
 static Status check_save_folder(Run *r)
 {
@@ -340,7 +322,9 @@ static Status open_rank(Run *r)
     r->speaks = rank_reports(&r->rank);
     r->part = NEWN(r->arena, double, r->program->nterm + 1);
     r->eval_part = NEWN(r->arena, double, r->program->nterm + 1);
-    note_plain_forms(r);
+    const char *forms = r->rank.executor->forms(r->arena, &r->rank);
+    if (forms)
+        run_note(r, "note: %s", forms);
     TRY(check_save_folder(r));
     TRY(prepare_dumps(r));
     TRY(r->rank.executor->ready(&r->rank));

@@ -74,6 +74,7 @@ static Settings read_settings()
     s.devices = (int)number("CUDAEMU_DEVICES", 8);
     s.memory = (size_t)number("CUDAEMU_MEMORY", 4.0 * (1 << 30));
     s.timeout = number("CUDAEMU_TIMEOUT", 60);
+    s.cudnn = (size_t)number("CUDAEMU_CUDNN", 0);
     if (s.devices > MAX_DEVICES)
         s.devices = MAX_DEVICES;
     choose_visible(&s);
