@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(BLOCK) bias_grads(Attention a, const Cu
         int64_t row = (int64_t)i * a.h + h, other = ((int64_t)j * a.g + key_head(a, h)) * a.e;
         float sum = 0;
         for (int64_t lead = 0; lead < a.lead.n; lead++) {
-            At<SEES> at = loop_at(a.lead, lead);
+            At<SEES> at = loop_at<SEES, true>(a.lead, lead);
             if (!visible(a, at, i, j))
                 continue;
             float product = 0, dp = 0;
