@@ -125,7 +125,7 @@ static void finish(Dnn *g, void *d)
 
 static DnnTensor tensor(Dnn *g, int64_t number, int type, const int64_t dim[4], const int64_t stride[4], bool is_inner, bool by_value)
 {
-    static const int64_t alignment = 16;
+    static const int64_t alignment = CUDNN_ALIGNMENT;
     DnnTensor t = {.is = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR), .type = type};
     memcpy(t.dim, dim, sizeof t.dim);
     memcpy(t.stride, stride, sizeof t.stride);

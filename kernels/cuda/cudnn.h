@@ -63,7 +63,9 @@ Dnn  dnn_new(const Cudnn *, int64_t outer);
 /* Descriptors of a graph that is not wanted. */
 void dnn_free(Dnn *);
 
-/* A tensor in memory, 16 bytes aligned; a number of f32, given with the call; a tensor within the graph, row-major. */
+enum { CUDNN_ALIGNMENT = 16 };        /* bytes, of tensors in memory */
+
+/* A tensor in memory; a number of f32, given with the call; a tensor within the graph, row-major. */
 DnnTensor dnn_tensor(Dnn *, int64_t number, int type, const int64_t dim[4], const int64_t stride[4]);
 DnnTensor dnn_number(Dnn *, int64_t number);
 DnnTensor dnn_inner(Dnn *, int type, const int64_t dim[4]);

@@ -134,12 +134,13 @@ static void add(Operands *o, int64_t number, void *at)
     o->at[o->n++] = at;
 }
 
+/* Whether all are there, and aligned as the plan was promised. */
 static bool are_aligned(const Operands *o)
 {
-    uintptr_t bits = 0;
+    bool aligned = true;
     for (int64_t i = 0; i < o->n; i++)
-        bits |= (uintptr_t)o->at[i];
-    return bits % 16 == 0;
+        aligned = aligned && o->at[i] && (uintptr_t)o->at[i] % CUDNN_ALIGNMENT == 0;
+    return aligned;
 }
 
 static Operands operands_of(const KCall *c)

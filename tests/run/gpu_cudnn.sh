@@ -63,6 +63,8 @@ runs() {
     check "the same run comes to the same bits" 'train cudaemu plain.plan again && cmp <(figures gpu) <(figures again)'
     check "without cuDNN that is said, once" 'CUDAEMU_CUDNN=0 train cudaemu plain.plan own && [ "$(grep -c "^note: attention by prun'"'"'s own kernels instead of cuDNN'"'"'s: the emulator has none$" said)" = 1 ]'
     check "and other bits come of it, as near" '! cmp -s <(figures gpu) <(figures own) && agree own cpu 1e-2'
+    plan two.plan llama "layers=2 dtype=bf16" "mesh dp = 2; devices = [0, 1]; microbatches = 2"
+    check "each of two ranks has plans for its own device" 'train cudaemu two.plan two --ranks threads && agree two cpu 1e-2 && ! grep "own kernels" said'
     check "--version names cuDNN" '"$PRUN" --version | grep -q "^cudaemu: .*, cuDNN 9.19.0" && CUDAEMU_CUDNN=0 "$PRUN" --version | grep -q "^cudaemu: .*, no cuDNN"'
     check "a call that fails ends the run" 'CUDAEMU_FAIL=cudnnBackendExecute:3=5000 refused 3 "at instruction" "$PRUN" plain.plan --device cudaemu --data t.txt --steps 2'
 }
