@@ -226,7 +226,7 @@ build/emu/absent: FORCE
 
 build/emu/obj/%.o: tests/cudaemu/%.cpp Makefile | $(SETUP)
 	@mkdir -p $(@D)
-	$(call say,c++,$@)$(EMU_CXX) $(emu_sanitize_$*) -c $< -o $@
+	$(call say,c++,$@)$(EMU_CXX) -I. $(emu_sanitize_$*) -c $< -o $@
 
 build/emu/obj/%.o: tests/cudaemu/%.cu Makefile | $(SETUP)
 	@mkdir -p $(@D)
@@ -247,7 +247,7 @@ CUDA_CU = $(sort $(wildcard kernels/cuda/*.cu))
 EMU_CC  = gcc -std=c11 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) -MMD -MP $(STRICT) -O2 -g1 -fPIC
 build/emu/obj/kernels/cuda/%.o: kernels/cuda/%.c Makefile | $(SETUP)
 	@mkdir -p $(@D)
-	$(call say,cc,$@)$(EMU_CC) -c $< -o $@
+	$(call say,cc,$@)$(EMU_CC) -DCUDAEMU -c $< -o $@
 
 # C's headers name the members that they set, and `#pragma unroll` is nvcc's.  A load of 16 bytes at an address that is not
 # aligned, which a GPU refuses, traps.
@@ -282,7 +282,7 @@ build/emu/test_rank: build/emu/obj/test_rank.o build/release/libexecutor.a build
 
 build/emu/tsan/obj/%.o: %.c Makefile VERSION | $(SETUP)
 	@mkdir -p $(@D)
-	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DEXECUTOR='"cudaemu"' -fsanitize=thread -c $< -o $@
+	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DCUDAEMU -DEXECUTOR='"cudaemu"' -fsanitize=thread -c $< -o $@
 
 build/emu/tsan/obj/%.o: %.cu Makefile | $(SETUP)
 	@mkdir -p $(@D)
@@ -299,11 +299,13 @@ build/emu/tsan/libprun_cudaemu.so: $(addprefix build/emu/tsan/obj/,$(GPU_C:.c=.o
 build/emu/tsan/test_rank: build/emu/tsan/obj/tests/cudaemu/test_rank.o build/tsan/libexecutor.a build/tsan/libcompiler.a | build/emu/tsan/libprun_cudaemu.so
 	$(call say,link,$@)gcc -fsanitize=thread -rdynamic -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
+build/emu/test_cudnn: build/emu/obj/kernels/cuda/cudnn.o
+
 build/emu/libcudaemu.a: $(patsubst tests/cudaemu/%.cpp,build/emu/obj/%.o,$(EMU_CPP))
 	$(call say,ar,$@)rm -f $@ && ar rcsD $@ $^
 
 $(filter-out build/emu/test_ops build/emu/test_rank,$(EMU_TESTS)) build/emu/speed: build/emu/%: build/emu/obj/%.o build/emu/libcudaemu.a
-	$(call say,link,$@)g++ $(emu_sanitize_$*) -o $@ $^ $(LIBS)
+	$(call say,link,$@)g++ $(emu_sanitize_$*) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
 # The plug-in for GPUs, beside the prun that is installed: code for CUDA_ARCHS, and for later GPUs that of the last as PTX.
 CUDA_FOUND  := $(if $(filter no,$(WITH_CUDA)),absent: WITH_CUDA=no,$(shell runtime/cuda/probe.sh build/cuda))
@@ -346,6 +348,11 @@ build/release/preload/%.so: tests/preload/%.c Makefile | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC_release) -std=c11 $(CPPFLAGS) $(STRICT) $(OPT_release) -shared -fPIC -o $@ $<
 
+# What asks cuDNN for plans, where it is; it needs nothing of CUDA to be built.
+build/release/tests/slow/cudnn_plans: $(addprefix build/release/obj/,tests/slow/cudnn_plans.o kernels/cuda/cudnn.o kernels/cuda/sdpa_graph.o) build/release/libexecutor.a build/release/libcompiler.a
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CC_release) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
 BENCHES = $(patsubst %.c,build/release/%,$(BENCH_C))
 build/release/bench/%: build/release/obj/bench/%.o build/release/libexecutor.a build/release/libcompiler.a
 	@mkdir -p $(@D)
@@ -367,7 +374,7 @@ $(foreach v,release asan,$(eval $(call accuracy_rule,$(v))))
 bench-tools: $(BENCHES)
 .PHONY: emu
 emu: $(if $(filter absent:%,$(EMU_HEADERS)),build/emu/absent,$(EMU_TESTS) $(EMU_BENCHES) build/emu/libprun_cudaemu.so build/emu/tsan/test_rank)
-test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(RANK_PROGRAMS) $(PRELOADS) emu
+test-programs: all asan clang build/asan/accuracy $(TESTS) $(TSAN_TESTS) $(RANK_PROGRAMS) $(PRELOADS) build/release/tests/slow/cudnn_plans emu
 
 -include $(shell find build -type f -name '*.d' 2>/dev/null)
 

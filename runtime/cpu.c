@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "kernels/forms.h"
 #include "runtime/executor.h"
 #include "runtime/courier.h"
 #include "runtime/guard.h"
@@ -112,6 +113,12 @@ static const char *cpu_memory(Arena *a, const Rank *r)
     return arena_printf(a, "map %s (%s in huge pages)", text_bytes(a, r->map.bytes), text_bytes(a, r->map.huge));
 }
 
+static const char *cpu_forms_note(Arena *a, const Rank *r)
+{
+    const char *list = forms_plain(a, &r->program, 1, r->isa);
+    return *list ? arena_printf(a, "in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list) : NULL;
+}
+
 static const char *cpu_absent(void)
 {
     return NULL;
@@ -139,4 +146,5 @@ const Executor executor_cpu = {
     .look = cpu_look,
     .zero = cpu_zero,
     .memory = cpu_memory,
+    .forms_note = cpu_forms_note,
 };

@@ -55,6 +55,8 @@ typedef struct Executor {
 
     /* What memory a rank that is alone holds, for people. */
     const char *(*memory)(Arena *, const Rank *);
+    /* What is to be said of the forms of kernels that it took; NULL: nothing. */
+    const char *(*forms_note)(Arena *, const Rank *);
 } Executor;
 
 enum { RANK_WINDOW = 32 << 20 };      /* bytes */

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "kernels/forms.h"
 #include "runtime/executor.h"
 #include "runtime/run.h"
 
@@ -293,14 +292,6 @@ static Status prepare_dumps(Run *r)
     return s;
 }
 
-/* A backend without kernels of this machine has forms of its own. */
-static void note_plain_forms(Run *r)
-{
-    const char *list = r->rank.kernel ? forms_plain(r->arena, &r->program, 1, r->rank.isa) : "";
-    if (*list)
-        run_note(r, "note: in their plain form here, which is slow and of one thread: %s; 'prun calibrate' measures that for the planner", list);
-}
-
 /* Ranks of several machines write one checkpoint together. */
 static Status check_save_folder(Run *r)
 {
@@ -333,7 +324,9 @@ static Status open_rank(Run *r)
     r->speaks = rank_reports(&r->rank);
     r->part = NEWN(r->arena, double, r->program->nterm + 1);
     r->eval_part = NEWN(r->arena, double, r->program->nterm + 1);
-    note_plain_forms(r);
+    const char *forms = r->rank.executor->forms_note(r->arena, &r->rank);
+    if (forms)
+        run_note(r, "note: %s", forms);
     TRY(check_save_folder(r));
     TRY(prepare_dumps(r));
     TRY(r->rank.executor->ready(&r->rank));

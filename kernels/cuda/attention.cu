@@ -1,4 +1,4 @@
-/* Attention: see attention.cuh; of bf16 see flash.cuh.  Scores of a tile of keys, their running maximum and sum, and the weighted values. */
+/* Attention: see attention.cuh; of bf16 see sdpa.h, then flash.cuh.  Scores of a tile of keys, their running maximum and sum, and the weighted values. */
 #include "kernels/cuda/flash.cuh"
 
 /* What a warp knows of its query so far. */
@@ -56,6 +56,9 @@ static __global__ void __launch_bounds__(WARPS * WARP) attend(Attention a, const
 
 CUDA_KERNEL(attention)
 {
+    cudaError_t status;
+    if (sdpa_attention(c, &status))
+        return status;
     Attention a = attention_of(c, 0, 3, {0, 1, 2, 3, 5, RESULT(0), RESULT(1), 0, 0, 0, 0});
     a.y = OUT(0);
     a.lse = OUT(1);

@@ -10,6 +10,7 @@
 
 #define _Noreturn __attribute__((noreturn))
 extern "C" {
+#include "kernels/cuda/sdpa.h"
 #include "kernels/heads.h"
 }
 #undef _Noreturn

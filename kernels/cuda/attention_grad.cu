@@ -1,4 +1,4 @@
-/* The gradient of attention: see attention.cuh; of bf16 see flash.cuh.  With D = dy . y of a query, and per key P = exp(score - lse):
+/* The gradient of attention: see attention.cuh; of bf16 see sdpa.h, then flash.cuh.  With D = dy . y of a query, and per key P = exp(score - lse):
  * dS = P (kept dy . v - D); dq = scale dS k, dk = scale dS^T q, dv = (kept P)^T dy, dbias = dS summed over leading indices. */
 #include "kernels/cuda/flash.cuh"
 
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(BLOCK) bias_grads(Attention a, const Cu
         int64_t row = (int64_t)i * a.h + h, other = ((int64_t)j * a.g + key_head(a, h)) * a.e;
         float sum = 0;
         for (int64_t lead = 0; lead < a.lead.n; lead++) {
-            At<SEES> at = loop_at(a.lead, lead);
+            At<SEES> at = loop_at<SEES, true>(a.lead, lead);
             if (!visible(a, at, i, j))
                 continue;
             float product = 0, dp = 0;
@@ -129,6 +129,9 @@ static void launch_grads(const CudaCall *c, const Attention &a)
 
 CUDA_KERNEL(attention_grad)
 {
+    cudaError_t status;
+    if (sdpa_attention_grad(c, &status))
+        return status;
     Attention a = attention_of(c, 1, 6, {1, 2, 3, 6, 8, 4, 5, 0, RESULT(0), RESULT(1), RESULT(2)});
     a.dy = ARG(0);
     a.y = ARG(4);

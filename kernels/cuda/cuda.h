@@ -19,7 +19,7 @@ typedef struct CudaStep {
 } CudaStep;
 
 typedef struct CudaCall {
-    KCall           call;             /* arg, out and work are device addresses; work: cuda_workspace() bytes, aligned to 16; no team */
+    KCall           call;             /* arg, out and work are device addresses; work: cuda_workspace() bytes, aligned to 256; no team */
     const CudaStep *now;              /* device memory */
     cudaStream_t    stream;           /* not the default one */
     struct cublasLtContext *lt;       /* a cublasLtHandle_t */
@@ -34,8 +34,12 @@ typedef cudaError_t (*CudaKernel)(const CudaCall *);
  * none (say so by name). */
 CudaKernel cuda_kernel_of(const Instr *, const Program *);
 
-/* Scratch bytes of an instruction. */
+/* Scratch bytes of an instruction on the current device.  What a library executes is compiled for it here, once for each shape. */
 int64_t cuda_workspace(const Instr *, const Program *);
+/* NULL: an attention or its gradient is executed by cuDNN; else why not.  cuda_workspace() was asked before. */
+const char *cuda_not_cudnn(const Instr *, const Program *);
+/* The version of cuDNN; 0: it is not there, and *why says it. */
+size_t cuda_cudnn_version(const char **why);
 
 #define CUDA(op) cudaError_t cuda_##op(const CudaCall *c);
 #include "kernels/cuda/cuda.def"

@@ -261,15 +261,16 @@ template <int SEEN> static Loop<SEEN> loop_over(const KCall *k, FactorSet set, c
     return l;
 }
 
-/* Where the operands stand at the i-th index.  Divisions are of 32 bits where those do. */
-template <int SEEN> static __device__ __forceinline__ At<SEEN> loop_at(const Loop<SEEN> &l, int64_t i)
+/* Where the operands stand at the i-th index.  Divisions are of 32 bits where those do; FEW indices: they always do, and those of 64
+ * bits, which are calls that want registers, are not there. */
+template <int SEEN, bool FEW = false> static __device__ __forceinline__ At<SEEN> loop_at(const Loop<SEEN> &l, int64_t i)
 {
     At<SEEN> at;
     for (int k = 0; k < SEEN; k++)
         at.of[k] = 0;
     for (int d = l.depth - 1; d >= 0; d--) {
         int64_t index = i;
-        if (d > 0 && l.n <= INT32_MAX) {
+        if (d > 0 && (FEW || l.n <= INT32_MAX)) {
             uint32_t rest = (uint32_t)i / (uint32_t)l.extent[d];
             index = (int64_t)((uint32_t)i - rest * (uint32_t)l.extent[d]);
             i = (int64_t)rest;

@@ -266,12 +266,12 @@ static __device__ Stats merge_stats(const Merge &m, int64_t row)
 {
     Stats all = {-INFINITY, 0, 0, 0};
     for (int64_t p = 0; p < m.parts.n; p++)
-        all.top = fmaxf(all.top, (float)num_get_any(m.stats, row + loop_at(m.parts, p).of[0]));
+        all.top = fmaxf(all.top, num_get(m.stats, row + loop_at<1, true>(m.parts, p).of[0]));
     for (int64_t p = 0; p < m.parts.n; p++) {
-        int64_t at = row + loop_at(m.parts, p).of[0];
-        all.sum += (float)num_get_any(m.stats, at + 1) * exp_below((float)num_get_any(m.stats, at), all.top);
-        all.target += (float)num_get_any(m.stats, at + 2);
-        all.total += (float)num_get_any(m.stats, at + 3);
+        int64_t at = row + loop_at<1, true>(m.parts, p).of[0];
+        all.sum += num_get(m.stats, at + 1) * exp_below(num_get(m.stats, at), all.top);
+        all.target += num_get(m.stats, at + 2);
+        all.total += num_get(m.stats, at + 3);
     }
     return all;
 }

@@ -1,5 +1,6 @@
 /* The CUDA kernels there are, and which one runs. */
 #include "kernels/cuda/limits.h"
+#include "kernels/cuda/sdpa.h"
 
 static const CudaKernel table[OP_KINDS] = {
 #define CUDA(op) [OP_##op] = cuda_##op,
@@ -23,11 +24,16 @@ static bool types_fit(const Instr *in, const Program *p)
     return fit;
 }
 
+static bool is_attention(const Instr *in)
+{
+    return in->op == OP_attention || in->op == OP_attention_grad;
+}
+
 /* Rows of shared memory hold so much and no more. */
 static bool fits_shared(const Instr *in, const Program *p)
 {
     int q = in->op == OP_attention_grad ? 1 : 0;
-    if (in->op == OP_attention || in->op == OP_attention_grad)
+    if (is_attention(in))
         return row_length(&p->tensor[in->arg[q].i]) <= CUDA_HEAD_MOST;
     return in->op != OP_router || row_length(&p->tensor[in->out[0].i]) <= CUDA_EXPERTS_MOST;
 }
@@ -38,10 +44,12 @@ CudaKernel cuda_kernel_of(const Instr *in, const Program *p)
 }
 
 /* A partial sum of each block; for the gradient of attention also a number for each query and head, for that of a table two
- * arrays of keys to sort. */
+ * arrays of keys to sort; or what cuDNN wants. */
 int64_t cuda_workspace(const Instr *in, const Program *p)
 {
+    int64_t library = is_attention(in) ? sdpa_workspace(in, p) : 0;
     int64_t rows = in->op == OP_attention_grad ? tensor_elements(&p->tensor[in->arg[5].i]) : 0;
     int64_t tokens = in->op == OP_embed_grad ? tensor_elements(&p->tensor[in->arg[0].i]) : 0;
-    return CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float) + 2 * tokens * (int64_t)sizeof(uint64_t);
+    int64_t own = CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float) + 2 * tokens * (int64_t)sizeof(uint64_t);
+    return own > library ? own : library;
 }

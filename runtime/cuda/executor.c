@@ -120,8 +120,8 @@ static Status gpu_open(Rank *r)
     DeviceRank *d = r->device = NEW(r->arena, DeviceRank);
     d->instr = -1;
     d->limit = 10;
-    TRY(issue_check(r));
     TRY(choose_device(r));
+    TRY(issue_check(r));                             /* what cuDNN executes is compiled for the device */
     TRY(make_streams(r));
     TRY(issue_open(r));
     TRY(allocate_all(r));
@@ -212,13 +212,31 @@ static const char *gpu_memory(Arena *a, const Rank *r)
                         text_bytes(a, beside), text_bytes(a, d->out.bytes + d->in.bytes), r->graphs ? arena_printf(a, "; %u graphs, of what is between communications", d->graphs.n) : "");
 }
 
+/* Why attention in bf16 runs without cuDNN: each reason once. */
+static const char *gpu_forms_note(Arena *a, const Rank *r)
+{
+    const Program *p = r->program;
+    Text reasons = text_new(a);
+    for (uint32_t i = 0; i < p->ninstr; i++) {
+        const Instr *in = &p->instr[i];
+        bool attention = in->op == OP_attention || in->op == OP_attention_grad;
+        const char *why = attention && p->tensor[in->out[0].i].dtype == DT_bf16 ? cuda_not_cudnn(in, p) : NULL;
+        if (why && !(reasons.n && strstr(reasons.s, why)))
+            text_add(&reasons, "%s%s", reasons.n ? "; " : "", why);
+    }
+    return reasons.n ? arena_printf(a, "attention by prun's own kernels instead of cuDNN's: %s", reasons.s) : NULL;
+}
+
 static const char *gpu_about(Arena *a)
 {
     int runtime = 0, nccl = 0;
+    const char *no_cudnn;
+    size_t cudnn = cuda_cudnn_version(&no_cudnn);
     (void)cudaRuntimeGetVersion(&runtime);
     (void)ncclGetVersion(&nccl);
     const char *absent = why_absent();
-    return arena_printf(a, "CUDA %d.%d, cuBLASLt %zu, NCCL %d.%d.%d%s%s", runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), nccl / 10000, nccl / 100 % 100, nccl % 100,
+    return arena_printf(a, "CUDA %d.%d, cuBLASLt %zu, NCCL %d.%d.%d, %s%s%s", runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), nccl / 10000, nccl / 100 % 100,
+                        nccl % 100, cudnn ? arena_printf(a, "cuDNN %zu.%zu.%zu", cudnn / 10000, cudnn / 100 % 100, cudnn % 100) : "no cuDNN",
                         absent ? "; not available: " : "", absent ? absent : "");
 }
 
@@ -241,6 +259,7 @@ static const Executor executor_gpu = {
     .look = window_look,
     .zero = window_zero,
     .memory = gpu_memory,
+    .forms_note = gpu_forms_note,
 };
 
 const Plugin prun_plugin = {.abi = PLUGIN_ABI, .version = PPLAN_VERSION, .executor = &executor_gpu};

@@ -52,6 +52,7 @@ struct Settings {
     int machine_device[MAX_DEVICES];    /* of each, its number among all that the machine has */
     size_t memory;          /* bytes of each device */
     double timeout;         /* seconds a rank waits for others */
+    size_t cudnn;           /* the version of cuDNN there is; 0: none */
 };
 const Settings &settings();
 double now_seconds();       /* monotonic */

@@ -75,6 +75,7 @@ static Settings read_settings()
     s.kinds = (int)number("CUDAEMU_KINDS", 1);
     s.memory = (size_t)number("CUDAEMU_MEMORY", 4.0 * (1 << 30));
     s.timeout = number("CUDAEMU_TIMEOUT", 60);
+    s.cudnn = (size_t)number("CUDAEMU_CUDNN", 0);
     if (s.devices > MAX_DEVICES)
         s.devices = MAX_DEVICES;
     choose_visible(&s);
