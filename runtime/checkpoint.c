@@ -285,7 +285,8 @@ static Status read_progress(Arena *a, const char *folder, Progress *at)
     json_t *root;
     TRY(read_state(a, NULL, folder, &root));
     const char *model = NULL, *seed = NULL;
-    json_int_t step, samples;
+    const json_int_t most = (json_int_t)1 << 53;     /* what every reader of JSON holds exactly, and a run can count on from */
+    json_int_t step = 0, samples = 0;
     int version = 0, bad = json_unpack(root, "{s:i, s:s, s:I, s:I, s:s}", "version", &version, "model", &model, "step", &step,
                                        "samples", &samples, "seed", &seed);
     if (!bad)
@@ -293,6 +294,8 @@ static Status read_progress(Arena *a, const char *folder, Progress *at)
     json_decref(root);
     if (bad || version != VERSION)
         return damaged(folder, "its state.json is of another version");
+    if (step < 0 || step > most || samples < 0 || samples > most)
+        return damaged(folder, "its state.json counts steps or samples that no run has done");
     return OK;
 }
 

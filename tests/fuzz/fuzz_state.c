@@ -160,6 +160,11 @@ static void write_state(json_t *state)
     free(text);
 }
 
+static bool can_be(int64_t n)
+{
+    return n >= 0 && n <= (int64_t)1 << 53;
+}
+
 /* Find and load; what is found sound must be of this model. */
 static const char *load(Arena *a)
 {
@@ -168,7 +173,24 @@ static const char *load(Arena *a)
     if (checkpoint_find(a, world.dir, &at, &folder) != OK || checkpoint_load(a, &world.rank, folder, world.data) != OK)
         return NULL;
     fuzz_accept();
-    return strcmp(at.model, "m") == 0 && at.step >= 0 && at.samples >= 0 ? NULL : "a checkpoint with impossible progress";
+    return strcmp(at.model, "m") == 0 && can_be(at.step) && can_be(at.samples) ? NULL : "a checkpoint with impossible progress";
+}
+
+/* Numbers that no run has come to, in states that are sound otherwise. */
+static void need_refused(void)
+{
+    static const char *const names[] = {"step", "samples"};
+    static const json_int_t numbers[] = {-1, INT64_MIN, INT64_MAX, ((json_int_t)1 << 53) + 1};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+            Progress at;
+            const char *folder;
+            json_t *state = json_deep_copy(world.state);
+            json_object_set_new(state, names[i], json_integer(numbers[k]));
+            write_state(state);
+            json_decref(state);
+            need(checkpoint_find(world.a, world.dir, &at, &folder) != OK, "a run that did what none can do was found");
+        }
 }
 
 static const char *try_state(Arena *a, const char *text, size_t n)
@@ -269,8 +291,14 @@ static const char *one_case(const char *text, size_t bytes)
     return wrong;
 }
 
+static void begin(FuzzSeeds *seeds)
+{
+    start(seeds);
+    need_refused();
+}
+
 int main(int argc, char **argv)
 {
-    const Fuzz fuzz = {.run = one_case, .word = words, .files = files, .start = start, .end = end};
+    const Fuzz fuzz = {.run = one_case, .word = words, .files = files, .start = begin, .end = end};
     return fuzz_main(argc, argv, &fuzz);
 }
