@@ -24,6 +24,7 @@ run() {
 messages() {
     local size rows steps samples schedule stages
     for size in '1 20 4' '1024 20 4' '65536 2 2'; do
+        [ "$size$device" != '65536 2 2cudaemu' ] || continue          # there it would take minutes
         read -r rows steps samples <<<"$size"
         run one "$rows" "$steps" 'devices = [0]' || cat said
         for schedule in 1f1b gpipe; do
