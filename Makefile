@@ -16,7 +16,8 @@ DESTDIR ?=
 WERROR  ?= -Werror
 # The plug-in for GPUs: auto (where a toolkit is found), yes (an error without), no; and for which of them beside later ones.
 WITH_CUDA  ?= auto
-CUDA_ARCHS ?= 80 90 100
+# `make check` compiles kernels for one kind of GPU, `make check-all` for all.
+CUDA_ARCHS ?= $(if $(filter check,$(MAKECMDGOALS)),90,80 90 100)
 # The plug-in for ranks on several machines: auto (where mpicc is found), yes (an error without), no.
 WITH_MPI ?= auto
 # The emulator of CUDA that tests use: auto (where NVIDIA's headers are found), yes (an error without), no.
@@ -321,7 +322,12 @@ build/cuda/obj/%.o: %.c Makefile VERSION | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)$(EMU_CC) $(flags_runtime) -DEXECUTOR='"cuda"' -c $< -o $@
 
-build/cuda/obj/%.o: %.cu Makefile | $(SETUP)
+# Changes when the GPUs do for which kernels are compiled.
+build/cuda/archs: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CUDA_ARCHS)' | cmp -s - $@ || echo '$(CUDA_ARCHS)' >$@
+
+build/cuda/obj/%.o: %.cu Makefile build/cuda/archs | $(SETUP)
 	@mkdir -p $(@D)
 	$(call say,nvcc,$@)$(CUDA_NVCC) -std=c++17 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) $(CUDA_TARGETS) -O3 -Xcompiler -fPIC -MMD -MP -c $< -o $@
 

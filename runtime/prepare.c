@@ -178,15 +178,17 @@ static Status lock_folder(Run *r)
     return OK;
 }
 
-/* Asked before ranks start: the one that writes the log would be missed by the others. */
-static Status check_log(Arena *a, const char *path)
+/* Asked before ranks start: the one that writes the log would be missed by the others.  Its folder may be that of
+ * checkpoints, which `is_made` then. */
+static Status check_log(const Run *r, bool is_made)
 {
+    const char *path = r->o->log;
     struct stat st;
     if (!path || strcmp(path, "-") == 0)
         return OK;
     bool there = stat(path, &st) == 0;
-    int reason = there && S_ISDIR(st.st_mode) ? EISDIR : access(there ? path : dirname(arena_strdup(a, path)), W_OK) != 0 ? errno : 0;
-    if (reason == 0)
+    int reason = there && S_ISDIR(st.st_mode) ? EISDIR : access(there ? path : dirname(arena_strdup(r->arena, path)), W_OK) != 0 ? errno : 0;
+    if (reason == 0 || (reason == ENOENT && r->o->save && !is_made))
         return OK;
     fprintf(stderr, "error: cannot write the log '%s': %s\n", path, strerror(reason));
     return ERR_IO;
@@ -197,7 +199,7 @@ Status run_prepare(Run *r)
     const RunOptions *o = r->o;
     TRY(check_options(r->program, o));
     TRY(apply_settings(r->program, o, &r->optimizer));
-    TRY(check_log(r->arena, o->log));
+    TRY(check_log(r, false));
     if (o->trace)
         TRY(folder_writable(r->arena, o->trace));
     if (r->speaks)                                   /* where there are many ranks: before they start */
@@ -207,7 +209,8 @@ Status run_prepare(Run *r)
     TRY(find_resume(r));
     TRY(open_data(r));
     TRY(run_decide_steps(r));
-    return lock_folder(r);                           /* the first thing that is written, once all is accepted */
+    TRY(lock_folder(r));                             /* the first thing that is written, once all is accepted */
+    return check_log(r, true);
 }
 
 void run_close(Run *r)

@@ -36,6 +36,7 @@ no "log and dump on standard output" "error: --log '-' and --dump weights@1 '-' 
 no "standard output and a file by name" "are one file" bash -c 'prun p.plan --data t.txt --steps 3 --log - --dump weights@1=said 1>>said'
 check "/dev/null takes several" 'prun p.plan --data t.txt --steps 1 --log /dev/null --dump weights@1=/dev/null --dump moments@1=/dev/null 2>err && [ -c /dev/null ]'
 check "a log beside the checkpoints is fine" 'prun p.plan --data t.txt --steps 1 --save f --log f/log 2>err && [ -s f/log ] && [ -s f/latest ]'
+check "nor one beside what is not there" 'refused 3 "cannot write the log '"'g/h/log'"': No such file" prun p.plan --data t.txt --steps 1 --save g --log g/h/log && [ ! -e g/latest ]'
 
 # Files that have the names of old temporary ones, or would have those of new ones.
 echo mine >x.plan.tmp && echo mine >w.tmp && echo old >w && chmod 600 w
