@@ -80,10 +80,16 @@ static void put_head(FILE *f, const Measured *m, const char *version)
     fprintf(f, "#   -c FILE:this1   one device of all cores\n#\n");
 }
 
-static void put_how(FILE *f, const Measured *m)
+/* Before the spreads. */
+static void put_what_figures_are(FILE *f)
 {
     fprintf(f, "# A figure is the median over rounds in which all figures took turns.  Half of a\n");
     fprintf(f, "# figure's samples lay within this part of it, for the median figure:\n");
+}
+
+static void put_how(FILE *f, const Measured *m)
+{
+    put_what_figures_are(f);
     put_spread(f, "matmuls, one thread", m->one.matmul);
     put_spread(f, "other ops, one thread", m->one.op);
     if (m->machine.cores > 1) {
@@ -241,8 +247,7 @@ static void put_device_head(FILE *f, Arena *a, const Measured *m, const char *ve
 
 static void put_device_how(FILE *f, const Measured *m)
 {
-    fprintf(f, "# A figure is the median over rounds in which all figures took turns.  Half of a\n");
-    fprintf(f, "# figure's samples lay within this part of it, for the median figure:\n");
+    put_what_figures_are(f);
     put_spread(f, "matmuls", m->one.matmul);
     put_spread(f, "other ops", m->one.op);
     put_spread(f, "copies in memory", m->copying);
