@@ -1,6 +1,7 @@
 /* Memory: the heap beside the map, kept in one piece and reported. */
 #include <limits.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,19 +46,30 @@ void memory_fill_caches(Team *team)
     team_run(team, fill_cache, NULL);
 }
 
+/* Under a sanitizer nobody has asked glibc's own heap for memory, and the first call of
+ * mallinfo2() makes it, without a lock: ranks that are threads would find it half made. */
+static void wake_heap(void) { (void)mallinfo2(); }
+
+static struct mallinfo2 heap_facts(void)
+{
+    static pthread_once_t woken = PTHREAD_ONCE_INIT;
+    pthread_once(&woken, wake_heap);
+    return mallinfo2();
+}
+
 /* While libraries were warmed, their buffers of two threads may have been alive one after
  * the other; at some step they are at once.  What is free now was needed then, or is
  * room: as much again, in one piece. */
 void memory_leave_room(void)
 {
-    void *volatile room = malloc(mallinfo2().fordblks);
+    void *volatile room = malloc(heap_facts().fordblks);
     free(room);
 }
 
-/* A sanitizer has a heap of its own, which mallinfo2() does not see: nothing is said of it. */
+/* A sanitizer has a heap of its own, which glibc does not see: nothing is said of it. */
 static const char *heap_text(Arena *a)
 {
-    struct mallinfo2 heap = mallinfo2();
+    struct mallinfo2 heap = heap_facts();
     size_t most = heap.arena + heap.hblkhd;
     return most ? arena_printf(a, "heap at most %s", text_bytes(a, (int64_t)most)) : "heap not known under a sanitizer,";
 }
