@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh [PATTERN] -- run the tests whose name contains PATTERN (default: all), on
-# all cores, one line per test, failures with their output, and a closing line.
+# all cores, one line per test, failures with their output, what took longest, the
+# failures again where there is more than fits a screen, and a closing line.
 #
 #   unit/NAME      a program of tests/unit (or tests/ops); each of its cmocka tests counts
 #   script/NAME    tests/NAME.sh, tests/run/NAME.sh, and tests/slow/NAME.sh when CHECK_ALL is set
@@ -71,6 +72,12 @@ is_alone() { [ "${1%%/*}" = script ] && grep -q '^# alone: ' "$TESTS/${1#script/
     if is_alone "$t"; then echo "$t" >>"$RESULTS/alone"; else echo "$t"; fi
 done | run_tests "$(nproc)"
 [ ! -f "$RESULTS/alone" ] || run_tests 1 <"$RESULTS/alone"
+
+# What one looks for in two thousand lines: where the time went, and what failed.
+if [ "$(wc -l <"$RESULTS/verdicts")" -gt 50 ]; then
+    sort -rn "$RESULTS/times" | head -n 30 | awk '{ printf "%s%s %d s", NR == 1 ? "longest: " : ", ", $2, $1 } END { print "" }'
+    cat "$RESULTS/failures"
+fi
 
 count() { grep -c "^$1\$" "$RESULTS/verdicts"; }
 passed=$(count ok) failed=$(count FAIL) skipped=$(count skip)
