@@ -327,9 +327,11 @@ build/cuda/archs: FORCE
 	@mkdir -p $(@D)
 	@echo '$(CUDA_ARCHS)' | cmp -s - $@ || echo '$(CUDA_ARCHS)' >$@
 
+# Beside an object lies what ptxas said of its kernels: their registers and spills, which tests/ptxas.sh judges.
 build/cuda/obj/%.o: %.cu Makefile build/cuda/archs | $(SETUP)
 	@mkdir -p $(@D)
-	$(call say,nvcc,$@)$(CUDA_NVCC) -std=c++17 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) $(CUDA_TARGETS) -O3 -Xcompiler -fPIC -MMD -MP -c $< -o $@
+	$(call say,nvcc,$@)$(CUDA_NVCC) -std=c++17 $(CPPFLAGS) $(patsubst found:%,%,$(EMU_HEADERS)) $(CUDA_TARGETS) -O3 -Werror all-warnings -Xptxas -v -Xcompiler -fPIC -MMD -MP -c $< -o $@ \
+	    2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 
 build/release/libprun_cuda.so: $(CUDA_OBJECTS) runtime/cuda/exports.map
 	$(call say,link,$@)g++ -shared -Wl,--version-script=runtime/cuda/exports.map -o $@ $(filter %.o,$^) -L$(CUDA_LIBS) -Wl,-rpath,$(CUDA_LIBS) -lcudart -lcublasLt -lnccl

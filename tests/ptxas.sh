@@ -1,20 +1,15 @@
 #!/bin/bash
-# The CUDA kernels by nvcc, for one architecture, or those named in ARCHS: they compile without a warning, no kernel spills
-# registers, and none needs more of them than leave room for two blocks of its size on a multiprocessor.
+# What nvcc said of the CUDA kernels when they were compiled: it had no warning, no kernel spills registers, and none needs more of
+# them than leave room for two blocks of its size on a multiprocessor; for each architecture that was built.
 cd "$TOP" || exit 2
-
-# compile ARCH FILE: what nvcc and ptxas say, in $TMP.
-compile() {
-    local name=${2##*/}
-    nvcc -std=c++17 -I. -D_GNU_SOURCE -arch="$1" -O3 -Xptxas -v -c "$2" -o "$TMP/$name.o" >"$TMP/$1.$name.log" 2>&1 || echo "$2 does not compile"
-    grep -E 'warning|error' "$TMP/$1.$name.log"
-}
+said=build/cuda/obj/kernels/cuda
 
 # KERNEL REGISTERS SPILLED for each kernel of an architecture; the name is mangled.
 kernels() {
-    sed -nE "s/.*Compiling entry function '([^']*)'.*/kernel \1/p; s/.* ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads.*/spills \1 \2/p
-        s/.*Used ([0-9]+) registers.*/used \1/p" "$TMP/$1".*.log |
-        awk '$1 == "kernel" { name = $2; spilled = 0 } $1 == "spills" { spilled += $2 + $3 } $1 == "used" { print name, $2, spilled }'
+    sed -nE "s/.*Compiling entry function '([^']*)' for '([^']*)'.*/kernel \1 \2/p; s/.* ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads.*/spills \1 \2/p
+        s/.*Used ([0-9]+) registers.*/used \1/p" $said/*.ptxas |
+        awk -v arch="$1" '$1 == "kernel" { name = $2; wanted = $3 == arch; spilled = 0 } $1 == "spills" { spilled += $2 + $3 }
+            $1 == "used" && wanted { print name, $2, spilled }'
 }
 
 # NAME BUDGET for each kernel in the sources: of 65536 registers, half for a block of 256 threads or of four warps.
@@ -37,12 +32,22 @@ verdict() {
     if [ -z "$2" ]; then echo "ok $1"; else printf '%s\n' "$2"; echo "not ok $1"; fi
 }
 
-for arch in ${ARCHS:-sm_90}; do
-    if ! nvcc --version >/dev/null 2>&1; then
-        echo "skip the CUDA kernels compile for $arch: no nvcc is on the path"
-        continue
-    fi
-    verdict "the CUDA kernels compile for $arch" "$(for f in kernels/cuda/*.cu; do compile "$arch" "$f"; done)"
+# Kernels whose objects have nothing beside them.
+silent() {
+    local f
+    for f in kernels/cuda/*.cu; do
+        f=${f##*/}
+        [ -s "$said/${f%.cu}.ptxas" ] || echo "nothing was said of $f"
+    done
+}
+
+if [ ! -f build/release/libprun_cuda.so ]; then
+    echo "skip the CUDA kernels by nvcc: the plug-in for GPUs was not built"
+    exit 0
+fi
+verdict "the CUDA kernels compile without a warning" "$(silent; grep -hE 'warning|error' $said/*.ptxas)"
+for n in $(cat build/cuda/archs); do
+    arch=sm_$n
     verdict "ptxas names every kernel for $arch" "$(budgets | grep -q . || echo "no kernel was found"; judge "$arch" 'n == 0' '"is not named"')"
     verdict "no kernel spills registers for $arch" "$(judge "$arch" 'spilled > 0' '"spills " spilled " bytes"')"
     verdict "no kernel uses more registers than its budget for $arch" "$(judge "$arch" 'most > $2' '"uses " most " of " $2')"
