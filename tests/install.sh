@@ -2,6 +2,8 @@
 # make install, uninstall and deb: the files, their places, programs that run from there, manual
 # pages and completions that know every option of the table.
 cd "$TOP" || exit 2
+# What is built stays as it is: another choice of GPUs would compile their kernels again, under other tests.
+[ ! -f build/cuda/archs ] || export CUDA_ARCHS="$(cat build/cuda/archs)"
 check() { if eval "$2"; then echo "ok $1"; else cat "$TMP/log"; echo "not ok $1"; fi; }
 make -s install DESTDIR="$TMP/at" PREFIX=/opt/p >"$TMP/log" 2>&1 || { cat "$TMP/log"; exit 1; }
 
