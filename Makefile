@@ -193,7 +193,7 @@ build/asan/tests/%: build/asan/obj/tests/%.o build/asan/libtests.a build/asan/li
 	$(call say,link,$@)$(CC_asan) $(LINK_asan) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LIBS)
 
 # Tests of communication alone, with the thread sanitizer: of small programs it sees more.
-TSAN_C     = $(call sources,base runtime/comm) runtime/plugin.c $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
+TSAN_C     = $(call sources,base runtime/comm) runtime/plugin.c runtime/stop.c $(addprefix kernels/,combine.c isa.c team.c) ir/dtype.c
 TSAN_TESTS = $(addprefix build/tsan/tests/,unit/test_comm unit/test_comm_faults tools/comm_far)
 build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$(TSAN_C)) $(foreach i,$(ISAS),build/tsan/obj/kernels/cpu/combine.$(i).o) build/tsan/obj/tests/unit/comm_cases.o
 	@mkdir -p $(@D)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/ranks.h"
+#include "runtime/stop.h"
 
 /* Seconds: how long a rank may be stopped; until the run is aborted after a rank was
  * killed (the others come to wait for it, and can be asked for what) or ended with an
@@ -74,17 +75,17 @@ static char **environment_with(Arena *a, const char *entry)
     return list;
 }
 
-/* Each child has an offset of its own in the input.  SIGTERM and SIGINT stay blocked,
- * as the rank asks for them between its steps. */
+/* Each child has an offset of its own in the input.  What asks to stop stays blocked,
+ * as the rank looks for it between its steps. */
 static void become_rank(const Launcher *l, int input, char *const *argv, char **env)
 {
     char path[40];
-    sigset_t mask = l->before;
+    sigset_t stop, mask;
     snprintf(path, sizeof path, "/proc/self/fd/%d", input);
     int fd = input < 0 ? -1 : open(path, O_RDONLY);
     bool good = (input < 0 || (fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO)) && fcntl(l->life[0], F_SETFD, 0) == 0;
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
+    stop_signals(&stop);
+    sigorset(&mask, &l->before, &stop);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     if (good)
         execve("/proc/self/exe", argv, env);
@@ -191,7 +192,7 @@ static void watch(Launcher *l)
 {
     for (double last = seconds_now(); l->left > 0;) {
         int signal = sigtimedwait(&l->waited, NULL, &nap);
-        if (signal == SIGTERM || signal == SIGINT)
+        if (signal > 0 && signal != SIGCHLD)
             signal_all(l, SIGTERM);
         reap(l);
         double now = seconds_now(), gone = now - last;
@@ -208,10 +209,8 @@ static void watch(Launcher *l)
 static void take_signals(Launcher *l)
 {
     signal(SIGCHLD, SIG_DFL);
-    sigemptyset(&l->waited);
+    stop_signals(&l->waited);
     sigaddset(&l->waited, SIGCHLD);
-    sigaddset(&l->waited, SIGTERM);
-    sigaddset(&l->waited, SIGINT);
     sigprocmask(SIG_BLOCK, &l->waited, &l->before);
 }
 

@@ -62,8 +62,8 @@ Status run_check(Arena *, const Program *, const RunOptions *);
  * all. */
 Status run_rank(Arena *, const Program *, const RunOptions *, const Peers *);
 
-/* From now on SIGTERM and SIGINT end a run after its step, and no thread that is started later
- * takes one; of the first that calls it, and by run_rank() itself. */
+/* From now on stop_signals() end a run after its step, and a write that cannot be done only fails; of the first that calls it,
+ * and by run_rank() itself. */
 void run_hold_signals(void);
 
 /* Proportional set size of the process in bytes: its own pages, and its share of those
@@ -92,7 +92,7 @@ void   crew_explain(const Crew *, const World *);
 Status crew_as_threads(Arena *, const Crew *);
 
 /* launch.c: as processes that execute this program again.  `argv`: of this process; `input`:
- * what it read from standard input, NULL: nothing.  SIGTERM and SIGINT are passed on; a
+ * what it read from standard input, NULL: nothing.  What asks to stop is passed on; a
  * rank that dies, or is stopped for long, ends the run; when all have ended, none is left. */
 Status crew_as_processes(Arena *, const Crew *, char *const *argv, const char *input);
 

@@ -9,25 +9,11 @@
 #include "base/text.h"
 #include "runtime/executor.h"
 #include "runtime/run.h"
-
-/* SIGTERM and SIGINT: finish the step, save, leave with status 0.  They stay blocked, and are asked for between steps: a
- * handler would run on the stack of a thread that computes, and oneDNN's products keep numbers below the end of theirs. */
-bool run_asked_to_stop(void)
-{
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
-}
+#include "runtime/stop.h"
 
 void run_hold_signals(void)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    signal(SIGTERM, SIG_DFL);                        /* one that is ignored would never be pending */
-    signal(SIGINT, SIG_DFL);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    stop_hold();
     signal(SIGXFSZ, SIG_IGN);                        /* a file too large, a pipe nobody reads: */
     signal(SIGPIPE, SIG_IGN);                        /* the write fails, and says so */
 }
@@ -108,7 +94,7 @@ typedef struct Verdict { bool finite, stop; } Verdict;
 
 static Status agree(Run *r, bool finite, Verdict *v)
 {
-    int64_t said[] = {!finite, run_asked_to_stop(), exchange_slowest(&r->rank)};
+    int64_t said[] = {!finite, stop_asked(), exchange_slowest(&r->rank)};
     TRY(rank_agree(&r->rank, said, 3, REDUCE_MAX));
     exchange_pace(&r->rank, said[2]);
     *v = (Verdict){.finite = !said[0], .stop = said[1]};

@@ -71,8 +71,6 @@ int64_t run_length(const Run *);
 /* Steps or batches of the run from the data and the options. */
 Status run_decide_steps(Run *);
 Status run_dump(Run *, int64_t step, int64_t first, int64_t rows);
-/* Whether SIGTERM or SIGINT came.  Ranks agree on it before they act on it. */
-bool   run_asked_to_stop(void);
 /* How the message of a run that was stopped after `step` ends: what is not done, and nobody
  * would know by itself. */
 const char *run_left_undone(const Run *, int64_t step);

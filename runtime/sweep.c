@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "runtime/run.h"
+#include "runtime/stop.h"
 
 static uint32_t find_proc(const Program *p, ProcKind kind)
 {
@@ -132,7 +133,7 @@ static Status agree(Run *r, int64_t done, Beat *b, bool *stop)
     TRY(rank_settle(&r->rank));
     int64_t n = done - b->last;
     double seconds = (seconds_now() - b->began) / (double)n;
-    int64_t said[] = {run_asked_to_stop(), exchange_slowest(&r->rank), 1 + (int64_t)(1e9 * seconds)};
+    int64_t said[] = {stop_asked(), exchange_slowest(&r->rank), 1 + (int64_t)(1e9 * seconds)};
     TRY(rank_agree(&r->rank, said, 3, REDUCE_MAX));
     exchange_pace(&r->rank, said[1]);
     *stop = said[0];

@@ -10,7 +10,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/world.h"
+#include "runtime/stop.h"
 
 /* Seconds: for one connection, and for what is said on it; for ranks to come to each other when all have come to rank 0; until it is said that rank 0 is waited for. */
 static const double greeting_limit = 5, mesh_limit = 30, patience_untold = 10;
@@ -37,19 +37,11 @@ static void limit(int fd, double seconds)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
 }
 
-/* Who is to end need not come together first. */
-static bool asked_to_end(void)
-{
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
-}
-
-/* Until something has come; false: nothing has until `end`. */
+/* Until something has come; false: nothing has until `end`, or who is asked to stop need not come together first. */
 static bool await_input(int fd, double end)
 {
     struct pollfd f = {.fd = fd, .events = POLLIN};
-    while (clock_seconds() < end && !asked_to_end())
+    while (clock_seconds() < end && !stop_asked())
         if (poll(&f, 1, 100) > 0)
             return true;
     return false;
@@ -244,7 +236,7 @@ static bool reach(const Meeting *m, int *fd)
     double begun = clock_seconds();
     for (bool told = false; (*fd = try_names(m, &why)) < 0;) {
         double gone = clock_seconds() - begun;
-        if (gone >= m->patience || asked_to_end())
+        if (gone >= m->patience || stop_asked())
             return say_lost(m, why);
         if (gone >= patience_untold && !told)
             fprintf(stderr, "note: rank %d waits for rank 0 at '%s', port %d: %s\n", m->rank, m->host, m->port, why);

@@ -39,8 +39,44 @@ run_and_stop() {
     ends
     says "stopped as asked"
 }
-for signal in TERM INT; do
+for signal in TERM INT HUP; do
     check "SIG$signal to one rank of two threads" 'run_and_stop one $signal 0'
     check "SIG$signal to ranks that are threads" 'run_and_stop four $signal 0 --ranks threads'
     check "SIG$signal to prun of four ranks" 'run_and_stop four $signal 1'
 done
+
+# A closed terminal: what it ends is saved, unless it was told to stay.
+goes_on() {
+    local name=$1 steps
+    rm -f said "$name.log"
+    (trap '' HUP; exec "$PRUN" "$TMP/$name.plan" --data "$TMP/t.txt" --steps 1000000 --log "$TMP/$name.log" >said 2>&1) &
+    pid=$!
+    wait_until '[ "$(cat "$name.log" 2>/dev/null | wc -l)" -ge 3 ]' || { kill -KILL $pid; return 1; }
+    find_ranks
+    kill -HUP $pid "${ranks[@]}"
+    steps=$(wc -l <"$name.log")
+    wait_until '[ "$(wc -l <"$name.log")" -ge $((steps + 3)) ]' || { cat said; kill -KILL $pid; return 1; }
+    kill -TERM $pid
+    ends
+    says "stopped as asked"
+}
+check "SIGHUP under nohup: one rank goes on" 'goes_on one'
+check "SIGHUP under nohup: four ranks go on" 'goes_on four'
+
+# closed PLAN: its terminal goes away, with who made it.
+closed() {
+    local name=$1
+    rm -rf said "$name.log" "$name.d"
+    script -qec "exec \"$PRUN\" \"$TMP/$name.plan\" --data \"$TMP/t.txt\" --steps 1000000 --log \"$TMP/$name.log\" --save \"$TMP/$name.d\"" /dev/null </dev/null >said 2>&1 &
+    pid=$!
+    wait_until '[ "$(cat "$name.log" 2>/dev/null | wc -l)" -ge 3 ]' || { kill -KILL $pid; return 1; }
+    kill -KILL $pid
+    ends
+    [ "$(cat "$name.d/latest")" = "$(printf step-%08d "$(field step "$name.log" | tail -n 1)")" ]
+}
+if command -v script >/dev/null; then
+    check "a closed terminal: the step is finished and saved" 'closed one'
+    check "a closed terminal: four ranks end alike" 'closed four'
+else
+    echo "skip a closed terminal: no 'script' to make one"
+fi
