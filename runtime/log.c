@@ -118,8 +118,9 @@ static void status_line(const Log *l, const StepReport *s)
     double rate = (seconds_now() - l->started) / (double)(s->step - l->first);
     long left = (long)(rate * (double)(l->steps - s->step));
     char line[200 + sizeof(LossText)];
+    OneLossText loss;
     LossText parts;
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld%s   ", (long long)s->step, (long long)l->steps, s->loss,
+    snprintf(line, sizeof line, "step %lld/%lld  loss %s  %.0f %s/s  mfu %.1f %%  eta %ld:%02ld%s   ", (long long)s->step, (long long)l->steps, loss_text(&loss, s->loss),
              (double)s->tokens / s->seconds, s->unit, 100 * s->mfu, left / 60, left % 60, losses_text(&parts, &s->parts));
     fprintf(stderr, "\r%.*s", room_of_line(), line);
 }
@@ -162,11 +163,12 @@ void log_note(Log *l, const char *text)
 
 Status log_eval(Log *l, int64_t step, double loss, const LossParts *parts)
 {
+    OneLossText one;
     LossText text;
     if (l->silent)
         return OK;
     clear_line(l);
-    fprintf(stderr, "step %lld: held-out loss %.4f%s\n", (long long)step, loss, losses_text(&text, parts));
+    fprintf(stderr, "step %lld: held-out loss %s%s\n", (long long)step, loss_text(&one, loss), losses_text(&text, parts));
     if (!l->file)
         return OK;
     fprintf(l->file, "{\"step\": %lld, \"eval_loss\": %.17g", (long long)step, loss);

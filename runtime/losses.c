@@ -1,4 +1,5 @@
 /* Losses: the parts of a loss that is a sum of several, from the ranks that have them. */
+#include <math.h>
 #include <string.h>
 
 #include "runtime/ranks.h"
@@ -35,12 +36,19 @@ Status losses_read(const Rank *r, double *of)
     return OK;
 }
 
+const char *loss_text(OneLossText *out, double loss)
+{
+    snprintf(out->text, sizeof out->text, fabs(loss) < 1e6 ? "%.4f" : "%.4e", plain(loss));
+    return out->text;
+}
+
 const char *losses_text(LossText *out, const LossParts *l)
 {
     char *at = out->text, *end = at + sizeof out->text - 8;
     *at = 0;
     for (uint32_t i = 0; i < l->n; i++) {
-        int n = snprintf(at, (size_t)(end - at), "%s%s %.4f", i ? ", " : " (", l->of[i].name, plain(l->value[i]));
+        OneLossText one;
+        int n = snprintf(at, (size_t)(end - at), "%s%s %s", i ? ", " : " (", l->of[i].name, loss_text(&one, l->value[i]));
         if (n < 0 || n >= end - at) {
             strcpy(at, i ? ", .." : " (..");
             i = l->n;

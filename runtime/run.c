@@ -104,10 +104,11 @@ static Status agree(Run *r, bool finite, Verdict *v)
 static Status not_finite(Run *r, double loss, double norm)
 {
     const char *save = r->o->save;
+    OneLossText one;
     LossText text;
     LossParts parts = run_parts(r, r->part);
     r->alike = true;
-    run_note(r, "error: step %lld: loss %g%s, gradient norm %g: not a number to go on with%s%s", (long long)r->rank.step.step, plain(loss),
+    run_note(r, "error: step %lld: loss %s%s, gradient norm %g: not a number to go on with%s%s", (long long)r->rank.step.step, loss_text(&one, loss),
              losses_text(&text, &parts), plain(norm),
              run_updates(r->program) ? "; the step is not saved" : "", !save ? "" : checkpoint_any(r->arena, save) ? ", and the last checkpoint stands" : ", and no checkpoint was saved yet");
     if (run_updates(r->program))
@@ -190,13 +191,14 @@ static void mark(const Run *r)
 static void say_what_was_done(Run *r)
 {
     char text[160 + sizeof(LossText)];
+    OneLossText loss;
     LossText parts;
     LossParts of = run_parts(r, r->part);
     if (r->trained == 0)
         return;
     double rate = (double)(r->trained * r->program->tokens) / r->seconds;
-    snprintf(text, sizeof text, "%s: step %lld of %lld, loss %.4f%s, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
-             (long long)r->rank.step.step, (long long)r->steps, r->loss, losses_text(&parts, &of), rate < 10 ? 2 : 0, rate, unit_of(r->program));
+    snprintf(text, sizeof text, "%s: step %lld of %lld, loss %s%s, %.*f %s/s", run_updates(r->program) ? "trained" : "computed",
+             (long long)r->rank.step.step, (long long)r->steps, loss_text(&loss, r->loss), losses_text(&parts, &of), rate < 10 ? 2 : 0, rate, unit_of(r->program));
     log_note(&r->log, text);
 }
 

@@ -249,6 +249,10 @@ typedef struct LossParts {
     uint32_t           n;
 } LossParts;
 
+/* A loss as people read it: four decimals, from a million on a power of ten; one that is no number has no sign. */
+typedef struct OneLossText { char text[32]; } OneLossText;
+const char *loss_text(OneLossText *, double);                        /* losses.c */
+
 /* As people read them behind the loss: " (a 1.0000, b 0.5000)", or nothing. */
 typedef struct LossText { char text[512]; } LossText;
 const char *losses_text(LossText *, const LossParts *);              /* losses.c */

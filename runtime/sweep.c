@@ -111,9 +111,10 @@ Status run_evaluate(Run *r, int64_t step)
     TRY(rank_agree(&r->rank, &astray, 1, REDUCE_MAX));
     if (!astray)
         return log_eval(&r->log, step, loss, &parts);
+    OneLossText one;
     LossText text;
     r->alike = true;
-    run_note(r, "error: step %lld: held-out loss %g%s over %lld samples: not a number: the weights went astray", (long long)step, loss,
+    run_note(r, "error: step %lld: held-out loss %s%s over %lld samples: not a number: the weights went astray", (long long)step, loss_text(&one, loss),
              losses_text(&text, &parts), (long long)r->eval_samples);
     return ERR_REJECT;
 }

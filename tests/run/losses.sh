@@ -46,7 +46,8 @@ stages, gpipe|mesh pp = 4; stage before h[0]; stage before h[1]; stage before se
 stages of two ranks|mesh pp = 2, dp = 2; stage before h[1]; microbatches = 2; recompute h full
 END
 
-check "a loss that is no number is named among the others" 'refused 1 "not a number to go on with" "$RELEASE/prun" one.plan --data random --steps 50 --set lr=1e8 && grep -qE "^error: step [0-9]+: loss (nan|inf) \(early [a-z0-9.]+, late [a-z0-9.]+, small (nan|inf)\), gradient norm " said'
+check "a loss that is no number is named among the others" 'refused 1 "not a number to go on with" "$RELEASE/prun" one.plan --data random --steps 50 --set lr=1e8 && grep -qE "^error: step [0-9]+: loss (nan|inf) \(early [a-z0-9.+]+, late [a-z0-9.+]+, small (nan|inf)\), gradient norm " said'
+check "a loss that runs away is told in few digits" '"$RELEASE/prun" one.plan --data random --eval random --steps 2 --eval-every 1 --set lr=1e4 2>said; grep -qE "held-out loss [0-9]\.[0-9]{4}e\+[0-9]{2,3} \(early [0-9.e+]{6,11}, late [0-9.e+]{6,11}, small [0-9]\.[0-9]{4}e\+[0-9]+\)" said && ! grep -qE "[0-9]{8}" said' || cat said
 plan alone alone 'devices = [0]'
 train alone alone.log
 check "a model of one loss has no other" '[ "$(wc -l <alone.log)" = 5 ] && ! grep -q losses alone.log && ! grep -q "(early" said'

@@ -1,4 +1,5 @@
 /* Losses: which ones a minimized number is a sum of, and what they are called. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include "base/text.h"
 #include "frontend/frontend.h"
+#include "runtime/runtime.h"
 
 #define HEAD "model m {\n  dim batch = 4, hidden = 8\n  input x[batch, hidden] : f32\n  input a[batch] : i32\n  input b[batch] : i32\n" \
              "  weight r[hidden]\n  y = linear(x, hidden)\n"
@@ -85,11 +87,26 @@ static void sums_of_sums_take_no_time(void **state)
     arena_free(a);
 }
 
+/* ---- how one is written ---- */
+
+static void a_loss_is_read_at_a_glance(void **state)
+{
+    static const struct { double loss; const char *text; } cases[] = {
+        {2.302585, "2.3026"}, {0, "0.0000"}, {-0.00004, "-0.0000"}, {999999.5, "999999.5000"}, {1e6, "1.0000e+06"},
+        {-123456789, "-1.2346e+08"}, {1.5e300, "1.5000e+300"}, {INFINITY, "inf"}, {-INFINITY, "-inf"}, {-NAN, "nan"},
+    };
+    (void)state;
+    OneLossText text;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(loss_text(&text, cases[i].loss), cases[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_have_names),
         cmocka_unit_test(sums_of_sums_take_no_time),
+        cmocka_unit_test(a_loss_is_read_at_a_glance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
