@@ -53,10 +53,23 @@ static void check_precision(const Lowering *lw)
 static void check_input(const Lowering *lw, const Value *v)
 {
     DType t = v->dtype;
-    if (t == DT_i32 || t == DT_bool || t == DT_f32 || t == DT_f64)
+    if (t == DT_i32 || t == DT_u8 || t == DT_bool || t == DT_f32 || t == DT_f64)
         return;
-    Diag *d = diag_error(lw->ds, v->at, "input '%s' is %s, and inputs are i32, bool, f32 or f64 so far", v->path, dtype_name(t));
+    Diag *d = diag_error(lw->ds, v->at, "input '%s' is %s, and inputs are i32, u8, bool, f32 or f64 so far", v->path, dtype_name(t));
     diag_help(lw->ds, d, "declare it as %s", dtype_is_float(t) ? "f32" : "i32");
+}
+
+/* A row that fills up a batch is marked by a label that no class has. */
+static void check_labels(const Lowering *lw)
+{
+    for (uint32_t i = 0; i < lw->g->nop; i++) {
+        const Op *op = &lw->g->op[i];
+        const Value *v = op->kind == OP_cross_entropy ? value_of(lw->g, op->arg[1]) : NULL;
+        if (!v || dtype_bytes(v->dtype) >= 4)
+            continue;
+        Diag *d = diag_error(lw->ds, v->at, "labels '%s' are %s, and labels are i32 so far", v->path, dtype_name(v->dtype));
+        diag_help(lw->ds, d, "declare the input as i32: a data file of %s is read all the same", dtype_name(v->dtype));
+    }
 }
 
 static void check_values(const Lowering *lw)
@@ -82,5 +95,7 @@ void support_check(const Lowering *lw)
     check_precision(lw);
     if (lw->ds->errors == errors)
         check_values(lw);
+    if (lw->ds->errors == errors)
+        check_labels(lw);
     micro_check(lw->ds, lw->scratch, lw->g, &lw->micro);
 }

@@ -148,7 +148,7 @@ static void right_side(Elab *e, Scope *s, const Node *stmt, Product *p)
         DType d = value_of(e->g, p->term[i].value)->dtype;
         if (dtype_is_float(d))
             continue;
-        fail(e, p->node[i]->at, "a product needs floating-point tensors, but this is %s %s", dtype_name(d), term_text(e, p->term[i]));
+        help_cast(e, fail(e, p->node[i]->at, "a product needs floating-point tensors, but this is %s %s", dtype_name(d), term_text(e, p->term[i])));
         p->poisoned = true;
     }
 }

@@ -134,6 +134,7 @@ const char *term_text(Elab *, Term);                 /* "768", "[batch, seq]", "
 const char *term_describe(Elab *, Term);             /* "the number 768", "a tensor [batch, seq]" */
 const char *axes_text(Elab *, const DimId *, int rank);
 const char *value_text(Elab *, ValueId);             /* "[batch, seq]" */
+void help_cast(Elab *, Diag *);                      /* how a tensor that is none becomes a floating-point one */
 uint64_t value_from(Elab *, ValueId);                /* overrides its extents depend on */
 
 /* ---- scope.c: names, dims and paths ---- */

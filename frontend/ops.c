@@ -34,7 +34,7 @@ static const OpRow row[OP_KINDS] = {
     [OP_relu]          = {.kinds = "f"},
     [OP_silu]          = {.kinds = "f"},
     [OP_tanh]          = {.kinds = "f"},
-    [OP_cast]          = {.kinds = "fT", .lower = lower_cast},
+    [OP_cast]          = {.kinds = "xT", .lower = lower_cast},
     [OP_rope]          = {.kinds = "fA+i", .before = before_rope, .after = after_rope},
     [OP_attention]     = {.kinds = "fffBn+bfui", .after = after_attention},
     [OP_relative_bias] = {.kinds = "dddnnB", .init = INIT_normal, .before = before_relative_bias},
@@ -161,8 +161,10 @@ bool op_check_arg(Elab *e, OpKind k, int formal, Term *t, Span at)
     if (errors != e->ds->errors || e->stopped)       /* a dim of a bad extent, reported there */
         return false;
     const char *dtype = was.kind == TERM_TENSOR ? arena_printf(e->arena, " of %s", dtype_name(value_of(e->g, was.value)->dtype)) : "";
-    note_overrides(e, fail(e, at, "'%s' of %s must be %s, but this is %s%s", f->name, op_info[k].name, kind_phrase(kind),
-                           term_describe(e, was), dtype), was.from);
+    Diag *d = fail(e, at, "'%s' of %s must be %s, but this is %s%s", f->name, op_info[k].name, kind_phrase(kind), term_describe(e, was), dtype);
+    note_overrides(e, d, was.from);
+    if (kind == 'f' && was.kind == TERM_TENSOR)
+        help_cast(e, d);
     return false;
 }
 

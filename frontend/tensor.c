@@ -188,13 +188,19 @@ ValueId emit_number(Elab *e, const Scope *s, OpKind kind, ValueId x, double by, 
 
 /* ---- operators ---- */
 
+void help_cast(Elab *e, Diag *d)
+{
+    diag_help(e->ds, d, "'cast(x, to = %s)' makes floating-point numbers of whole numbers and booleans; 'embed(x, table)' looks them up",
+              dtype_name(e->g->precision.compute));
+}
+
 static bool is_float_tensor(Elab *e, const Node *n, const Node *side, Term t)
 {
     DType d = value_of(e->g, t.value)->dtype;
     if (dtype_is_float(d))
         return true;
-    fail(e, side->at, "'%s' needs floating-point tensors, but this is %s %s", n->kind == N_NEG ? "-" : sources_text(e->ds->sources, n->op),
-         dtype_name(d), value_text(e, t.value));
+    help_cast(e, fail(e, side->at, "'%s' needs floating-point tensors, but this is %s %s", n->kind == N_NEG ? "-" : sources_text(e->ds->sources, n->op),
+                      dtype_name(d), value_text(e, t.value)));
     return false;
 }
 

@@ -268,7 +268,8 @@ int64_t graph_tokens(const Graph *g)
             return value_elements(g, g->op[i].arg[1]);
     for (uint32_t i = 0; i < g->nvalue; i++) {
         int64_t n = value_elements(g, (ValueId){i});
-        if (g->value[i].role == ROLE_INPUT && !dtype_is_float(g->value[i].dtype) && n > most)
+        bool narrow = dtype_bytes(g->value[i].dtype) == 1;           /* pixels, masks */
+        if (g->value[i].role == ROLE_INPUT && !dtype_is_float(g->value[i].dtype) && !narrow && n > most)
             most = n;
     }
     return most;

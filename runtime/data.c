@@ -150,9 +150,8 @@ static Status open_random(Data *d)
     for (uint32_t i = 0; i < d->ncolumn; i++) {
         Column *c = &d->column[i];
         const Input *in = c->input;
-        if (in->dtype == DT_u8 || in->dtype == DT_bool)   /* a mask, unless something indexes with it */
-            c->most = in->limit.of ? c->most : 1;
-        else if (in->dtype != DT_f32 && in->dtype != DT_f64 && !in->limit.of) {
+        bool any = in->dtype == DT_u8 || in->dtype == DT_bool || dtype_is_float(in->dtype);
+        if (!any && !in->limit.of) {
             fprintf(stderr, "error: random data for input '%s' of %s: nothing in the model says which values it may have\n", in->name,
                     dtype_name(in->dtype));
             return ERR_REJECT;

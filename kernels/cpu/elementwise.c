@@ -38,7 +38,6 @@ EACH2(add, x + y)
 EACH2(sub, x - y)
 EACH2(mul, x * y)
 EACH2(div, x / y)
-EACH1(cast, 0, x)
 EACH1(scale, (float)attr_real(c, "by"), x * by)
 EACH1(shift, (float)attr_real(c, "by"), x + by)
 EACH1(reciprocal, (float)attr_real(c, "by"), by / x)
@@ -48,6 +47,39 @@ EACH2(relu_grad, vec_where(y > vec_all(0), x, vec_all(0)))
 EACH2(tanh_grad, x * (vec_all(1) - y * y))
 EACH2(silu_grad, x * silu_slope(y))
 EACH2(silu_mul, silu(x) * y)
+
+/* Lanes from element i on of whole numbers or booleans. */
+static Vec whole_take(const Run *r, int64_t i)
+{
+    float x[LANES] = {0};
+    int64_t n = r->n - i < LANES ? r->n - i : LANES, step = !r->repeats[0], first = i * step;
+#define WHOLE(type)                                                  \
+    for (int64_t k = 0; k < n; k++)                                  \
+        x[k] = (float)((const type *)r->arg[0].at)[first + k * step]; \
+    break
+    switch ((int)r->arg[0].dtype) {
+    case DT_i64: WHOLE(int64_t);
+    case DT_i32: WHOLE(int32_t);
+    case DT_i16: WHOLE(int16_t);
+    case DT_i8:  WHOLE(int8_t);
+    default:     WHOLE(uint8_t);
+    }
+#undef WHOLE
+    return vec_load(x);
+}
+
+static void cast_run(const Run *r)
+{
+    bool whole = !dtype_is_float(r->arg[0].dtype);
+    for (int64_t i = 0; i < r->n; i += LANES)
+        run_give(r, 0, i, whole ? whole_take(r, i) : run_take(r, 0, i));
+}
+
+CPU_REALS(cast)
+{
+    if (!each_run(c, cast_run, 0))
+        ref_cast(c);
+}
 
 /* x times its gate, and the gradient times the slope there, in one of the two forms. */
 #define GELU(form, gate, slope)                                              \

@@ -86,7 +86,7 @@ static cudaError_t launch_map(const CudaCall *c, Function f)
 #define EXACT(op) CUDA_KERNEL(op) { return launch_map(c, Function{OP_##op, 0, attr_bool(&c->call, "exact")}); }
 
 PLAIN(add) PLAIN(sub) PLAIN(mul) PLAIN(div) PLAIN(relu) PLAIN(silu) PLAIN(tanh)
-PLAIN(relu_grad) PLAIN(tanh_grad) PLAIN(silu_grad) PLAIN(silu_mul) PLAIN(transpose)
+PLAIN(relu_grad) PLAIN(tanh_grad) PLAIN(silu_grad) PLAIN(silu_mul)
 BY(scale) BY(shift) BY(reciprocal)
 EXACT(gelu) EXACT(gelu_grad)
 
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(BLOCK) convert(Packs<2> p, Num y, Num x
     }
 }
 
-CUDA_KERNEL(cast)
+static cudaError_t launch_convert(const CudaCall *c)
 {
     Num y = OUT(0), x = ARG(0);
     Packs<2> p = packs_of(loop_over<2>(&c->call, out_factors(&c->call, 0), {RESULT(0), 0}, true), num_real(x) && num_real(y));
@@ -148,6 +148,9 @@ CUDA_KERNEL(cast)
         PRUN_LAUNCH(convert, blocks_of_threads(p.packs.n), BLOCK, 0, c->stream, p, y, x);
     return cudaGetLastError();
 }
+
+CUDA_KERNEL(cast) { return launch_convert(c); }
+CUDA_KERNEL(transpose) { return launch_convert(c); }
 
 /* ---- dropout: which elements are kept follows from their index in the whole tensor ---- */
 

@@ -1,21 +1,24 @@
 /* Ops that move elements: other orders of axes, parts of an axis, constants. */
 #include "kernels/ref/ref.h"
 
+/* One element, of any type. */
+static void move(const KCall *c, int64_t to, int64_t from)
+{
+    real_put(c->outt[0], c->out[0], to, real_at(c->argt[0], c->arg[0], from));
+}
+
 REF_KERNEL(transpose)
 {
-    Reals x = ARG(0), y = OUT(0);
     for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
-        put(y, w.at[MAX_ARGS], get(x, w.at[0]));
+        move(c, w.at[MAX_ARGS], w.at[0]);
 }
 
 /* Index `at` of the axis that the result lacks. */
 REF_KERNEL(select)
 {
-    Reals x = ARG(0), y = OUT(0);
-    int s = factor_of(arg_factors(c, 0) & ~out_factors(c, 0));
-    x = reals_from(x, attr_int(c, "at") * arg_stride(c, 0, s));
+    int64_t first = attr_int(c, "at") * arg_stride(c, 0, factor_of(arg_factors(c, 0) & ~out_factors(c, 0)));
     for (Walk w = walk_over(c, out_factors(c, 0)); w.more; walk_next(&w))
-        put(y, w.at[MAX_ARGS], get(x, w.at[0]));
+        move(c, w.at[MAX_ARGS], first + w.at[0]);
 }
 
 /* Indices from `first` of the axis that the result has under another name, of any type. */

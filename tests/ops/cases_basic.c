@@ -302,6 +302,41 @@ static ValueId selected(Maker *m)
     return finish(m, &s);
 }
 
+/* Whole numbers, below `below`: selected, transposed, and made factors of reals. */
+static ValueId whole(Maker *m, DType t, double below)
+{
+    DimId a = dim(m, "a", 3, 37), b = dim(m, "b", 4, 5), c = dim(m, "c", 2, 17);
+    OpSpec s = start(m, OP_select, ARGS(integers(m, "x", t, 0, below, AXES(a, b, c))));
+    set(&s, "at", ATTR_I(2));
+    result(&s, NULL, t, AXES(a, c));
+    s = start(m, OP_transpose, ARGS(finish(m, &s)));
+    result(&s, NULL, t, AXES(c, a));
+    s = start(m, OP_cast, ARGS(finish(m, &s)));
+    set(&s, "to", ATTR_T(m->real));
+    result(&s, NULL, m->real, AXES(c, a));
+    return simple(m, OP_mul, ARGS(finish(m, &s), reals(m, "y", AXES(a))), AXES(c, a));
+}
+
+static ValueId whole_u8(Maker *m)
+{
+    return whole(m, DT_u8, 256);
+}
+
+static ValueId whole_bool(Maker *m)
+{
+    return whole(m, DT_bool, 2);
+}
+
+static ValueId whole_i32(Maker *m)
+{
+    return whole(m, DT_i32, 1000);
+}
+
+static ValueId whole_i64(Maker *m)
+{
+    return whole(m, DT_i64, 1000);
+}
+
 static ValueId sliced(Maker *m)
 {
     DimId a = dim(m, "a", 3, 37), b = dim(m, "b", 5, 11), c = dim(m, "c", 2, 17), part = dim(m, "part", 3, 6);
@@ -368,6 +403,8 @@ const Case basic_cases[] = {
     {"relu", OP_relu, unary, false}, {"silu", OP_silu, unary, false}, {"tanh", OP_tanh, unary, false},
     {"gelu", OP_gelu, unary, false}, {"gelu exact", OP_gelu, gelu_exact, false},
     {"dropout", OP_dropout, unary, false}, {"cast", OP_cast, unary, false},
+    {"cast, u8", OP_cast, whole_u8, false}, {"cast, bool", OP_cast, whole_bool, false},
+    {"cast, i32", OP_cast, whole_i32, false}, {"cast, i64", OP_cast, whole_i64, false},
     {"add", OP_add, binary, false}, {"add, a row", OP_add, binary_row, false}, {"add, mixed", OP_add, binary_mixed, false},
     {"sub", OP_sub, binary, false}, {"sub, mixed", OP_sub, binary_mixed, false}, {"sub, the same", OP_sub, binary_twice, false},
     {"mul", OP_mul, binary, false}, {"mul, a row", OP_mul, binary_row, false}, {"mul, mixed", OP_mul, binary_mixed, false},
