@@ -37,7 +37,7 @@ static const struct { const char *word, *name; } values[] = {
 
 #define ORDER_OF_AXES "axes go by name: none needs another order, and 'y[a, b] = x' writes one down"
 #define BLOCK(file, has) "'include \"std/" file ".pmodel\"' before the model has " has
-#define LAYER "a layer is made of the blocks of 'include \"std/encoder.pmodel\"': 'x = x + attn(ln1: layernorm(x), heads)', then 'mlp'"
+#define LAYER "a layer is made of the blocks of 'include \"std/encoder.pmodel\"': 'x = x + attn: encoder_attn(ln1: layernorm(x), heads)', then 'mlp: encoder_mlp'"
 #define UNARY "the gates are 'relu', 'gelu', 'silu' and 'tanh'"
 #define SQUARES "of d = x - y, 'mean(d * d, over = [batch, ..])' is the mean square"
 #define POOL "'mean(x, over = [row, col])' averages over axes; no op takes windows but conv2d, which may stride"
@@ -46,7 +46,7 @@ static const struct { const char *word, *name; } values[] = {
 static const struct { const char *word, *help; } ops[] = {
     {"transpose", ORDER_OF_AXES}, {"permute", ORDER_OF_AXES}, {"reshape", ONE_AXIS},    {"view", ONE_AXIS},         {"flatten", ONE_AXIS},
     {"dense", "it is called 'linear' here"}, {"fc", "it is called 'linear' here"}, {"embedding", "it is called 'embed' here"},
-    {"attn", BLOCK("gpt", "'attn'; so do \"std/decoder.pmodel\" and \"std/encoder.pmodel\"")}, {"mlp", BLOCK("gpt", "'mlp'; so does \"std/encoder.pmodel\"")},
+    {"attn", BLOCK("gpt", "'attn'; so does \"std/decoder.pmodel\", and \"std/encoder.pmodel\" has 'encoder_attn'")}, {"mlp", BLOCK("gpt", "'mlp'; \"std/encoder.pmodel\" has 'encoder_mlp'")},
     {"swiglu", BLOCK("decoder", "'swiglu'")}, {"moe", BLOCK("decoder", "'moe'")}, {"encoder", LAYER}, {"transformer", LAYER}, {"relu6", UNARY},
     {"sigmoid", UNARY "; 'silu(x)' is x times its sigmoid"}, {"softplus", UNARY}, {"leaky_relu", UNARY}, {"elu", UNARY},
     {"mse", SQUARES}, {"mse_loss", SQUARES}, {"avgpool", POOL}, {"maxpool", POOL}, {"avg_pool2d", POOL}, {"max_pool2d", POOL},

@@ -70,7 +70,19 @@ static const Node *find_model(Elab *e, const char *name)
 
 /* ---- items ---- */
 
-static void check_twice(Elab *e, const Node *item)
+/* `first` and `second`: units that have an item of this name.  What bundled files have cannot be renamed. */
+static void help_twice(Elab *e, Diag *d, uint32_t first, uint32_t second)
+{
+    const char *a = e->units->unit[first].source->path, *b = e->units->unit[second].source->path;
+    if (first == second)
+        diag_help(e->ds, d, "give one of them another name");
+    else if (second == e->units->nunit - 1)
+        diag_help(e->ds, d, "'%s' is included: give the one in '%s' another name", a, b);
+    else
+        diag_help(e->ds, d, "include only one of '%s' and '%s', and copy what is needed of the other under another name", a, b);
+}
+
+static void check_twice(Elab *e, const Node *item, uint32_t unit)
 {
     for (uint32_t u = 0; u < e->units->nunit; u++)
         for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++) {
@@ -80,17 +92,18 @@ static void check_twice(Elab *e, const Node *item)
             if (other->kind == item->kind && strcmp(other->kid[0]->text, item->kid[0]->text) == 0) {
                 Diag *d = fail(e, item->kid[0]->at, "two %ss named '%s'", item->kind == N_MODEL ? "model" : "block", item->kid[0]->text);
                 diag_note(e->ds, d, other->kid[0]->at, "the first is here");
+                help_twice(e, d, u, unit);
                 return;
             }
         }
 }
 
-static void check_item(Elab *e, const Node *item)
+static void check_item(Elab *e, const Node *item, uint32_t unit)
 {
     if (item->kind == N_OPDECL)
         check_opdecl(e, item);
     if (item->kind == N_MODEL || item->kind == N_BLOCK)
-        check_twice(e, item);
+        check_twice(e, item, unit);
     if (item->kind != N_BLOCK)
         return;
     OpKind k = op_find(item->kid[0]->text);
@@ -102,7 +115,7 @@ static void check_items(Elab *e)
 {
     for (uint32_t u = 0; u < e->units->nunit; u++)
         for (uint32_t i = 0; i < e->units->unit[u].root->nkid; i++)
-            check_item(e, e->units->unit[u].root->kid[i]);
+            check_item(e, e->units->unit[u].root->kid[i], u);
 }
 
 /* ---- paths ---- */

@@ -49,7 +49,7 @@ model mask {
   input keep[batch, seq] : bool
   weight table[vocab, hidden]
   x = embed(ids, table)
-  x = x + attn(x, heads, 0.0, keep)
+  x = x + attn: encoder_attn(x, heads, 0.0, keep)
   minimize cross_entropy(head: linear(x, vocab), labels, ignore = 0)
 }
 END
