@@ -44,6 +44,7 @@ Bench *bench_new(Arena *a, const Machine *machine, DType compute, int threads, i
     DType sums = compute == DT_f64 ? DT_f64 : DT_f32;
     p->model = "bench";
     p->threads = threads;
+    p->reserve = machine_reserve(machine);           /* some kernels are chosen by what scratch they may have of it */
     p->batch = 1;
     p->precision = (Precision){.compute = compute, .weights = compute, .grads = sums, .master = sums, .reduce = sums};
     p->optimizer = (Optimizer){.kind = OPTIMIZER_ADAMW, .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};

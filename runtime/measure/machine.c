@@ -75,3 +75,8 @@ Status machine_read(Arena *a, const Executor *e, Machine *m)
     m->device_memory = f.memory;
     return OK;
 }
+
+int64_t machine_reserve(const Machine *m)
+{
+    return m->devices > 0 ? m->device_memory - m->memory + m->device_memory / DEVICE_SLACK : 0;
+}

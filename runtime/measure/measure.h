@@ -25,6 +25,11 @@ typedef struct Machine {
 
 Status machine_read(Arena *, const Executor *, Machine *);
 
+/* This part of a device's memory is left beside what was measured: communicators and kernels of other shapes need more. */
+enum { DEVICE_SLACK = 32 };
+/* Bytes of a device that its reserve has at least, before anything was measured; 0: of the processor. */
+int64_t machine_reserve(const Machine *);
+
 /* ---- measure.c ---- */
 
 /* How much samples of the same thing differed: half of them lie within a range this

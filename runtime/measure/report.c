@@ -14,9 +14,6 @@ static const double USABLE = 0.9;
 /* Bytes of a device outside its map: the process, libraries, their short-lived buffers. */
 static const double RESERVE = 256 << 20;
 
-/* Part of a device's memory that is left beside what was measured: communicators and kernels of other shapes need more. */
-static const double DEVICE_SLACK = 1.0 / 32;
-
 static const double MIB = 1 << 20;
 
 /* Three digits: more than was measured. */
@@ -271,7 +268,7 @@ static void put_device_of_its_own(FILE *f, Arena *a, const Measured *m, const ch
     quantity_put(f, floor((double)m->machine.device_memory / MIB) * MIB, QUANTITY_BYTES);
     fprintf(f, "\n  reserve = ");
     quantity_put(f, measure_reserve(m), QUANTITY_BYTES);
-    fprintf(f, " # what lay beside the map of a rank, and %.0f %% of the memory\n", 100 * DEVICE_SLACK);
+    fprintf(f, " # what lay beside the map of a rank, and %.0f %% of the memory\n", 100.0 / DEVICE_SLACK);
     put_figures(f, &m->one);
 }
 
@@ -305,7 +302,7 @@ static void put_devices(FILE *f, Arena *a, const Measured *m, const char *versio
 
 double measure_reserve(const Measured *m)
 {
-    double beside = fmax((double)m->one.of.reserve, (double)m->link.beside) + DEVICE_SLACK * (double)m->machine.device_memory;
+    double beside = fmax((double)m->one.of.reserve, (double)m->link.beside) + (double)m->machine.device_memory / DEVICE_SLACK;
     return ceil(beside / MIB) * MIB;
 }
 

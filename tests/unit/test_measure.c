@@ -121,6 +121,24 @@ static void test_copies(void **state)
     arena_free(a);
 }
 
+/* On a GPU, of its reserve, half of which cuDNN may have as scratch: for the gradient of an attention that is 2 bytes for each
+ * query, head and key, and where it is too much another kernel is timed than a plan will run. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    Arena *a = arena_new("bench");
+    const Machine gpu = {.executor = &executor_cpu, .devices = 1, .memory = (int64_t)139 << 30, .device_memory = (int64_t)140 << 30, .isa = isa_best()};
+    assert_int_equal(bench_new(a, here(), DT_bf16, 1, 0)->program->reserve, 0);
+    Bench *b = bench_new(a, &gpu, DT_bf16, 0, 0);
+    const Instr *in = bench_instr(b, ops_add_one(b, OP_attention_grad, 8, 2048));
+    const Tensor *dy = &b->program->tensor[in->arg[0].i];
+    assert_int_equal(tensor_elements(dy), 8 * 2048 * 12 * 64);
+    assert_in_range(b->program->reserve / 2, 2 * (uint64_t)tensor_elements(dy) / 64 * 2048, gpu.device_memory / 32);
+    const Measured least = {.machine = gpu, .one = {.of = {.reserve = gpu.device_memory - gpu.memory}}};
+    assert_true(measure_reserve(&least) >= (double)b->program->reserve);
+    arena_free(a);
+}
+
 /* ---- rounds ---- */
 
 typedef struct Script { double each; int64_t calls; double noise[3]; } Script;
@@ -452,7 +470,7 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_rounds), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_types), cmocka_unit_test(test_work), cmocka_unit_test(test_updates_in_place), cmocka_unit_test(test_copies), cmocka_unit_test(test_reserve), cmocka_unit_test(test_rounds), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_judge), cmocka_unit_test(test_curve), cmocka_unit_test(test_noisy_curves), cmocka_unit_test(test_link),
         cmocka_unit_test(test_copying), cmocka_unit_test(test_text), cmocka_unit_test(test_pairs), cmocka_unit_test(test_devices), cmocka_unit_test(test_names),
     };
