@@ -74,15 +74,14 @@ static double start_value(const Init *init, double u)
     }
 }
 
-static double element(const Init *init, uint64_t seed, uint32_t key, uint64_t i)
-{
-    Philox p = philox4(seed, key, i / 4, 0);
-    return start_value(init, (p.word[i % 4] + 0.5) * 0x1p-32);
-}
-
 void init_fill(const Init *init, const char *path, uint64_t seed, int64_t first, int64_t n, Reals out)
 {
     uint32_t key = fnv1a(path);
-    for (int64_t i = 0; i < n; i++)
-        put(out, i, element(init, seed, key, (uint64_t)(first + i)));
+    Philox four = {{0}};
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(first + i);
+        if (i == 0 || at % 4 == 0)
+            four = philox4(seed, key, at / 4, 0);
+        put(out, i, start_value(init, (four.word[at % 4] + 0.5) * 0x1p-32));
+    }
 }

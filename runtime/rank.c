@@ -157,7 +157,21 @@ static void fill_rows(const Rank *r, const Start *f, uint64_t seed)
     }
 }
 
-/* A window at a time. */
+/* A window of start values, of which each worker makes a part, in the fours that random numbers come in. */
+typedef struct Filling { const Rank *rank; const Start *window; uint64_t seed; } Filling;
+
+static void fill_part(void *ctx, int worker, int nworker)
+{
+    const Filling *f = ctx;
+    Start part = *f->window;
+    int64_t first, end;
+    team_part(part.end - part.first, 4, worker, nworker, &first, &end);
+    part.to = reals_from(part.to, first);
+    part.end = part.first + end;
+    part.first += first;
+    fill_rows(f->rank, &part, f->seed);
+}
+
 static void fill(const Rank *r, const Start *f, uint64_t seed)
 {
     Start part = *f;
@@ -166,7 +180,7 @@ static void fill(const Rank *r, const Start *f, uint64_t seed)
         part.end = f->end - part.first < n ? f->end : part.first + n;
         int64_t bytes = (part.end - part.first) * size;
         part.to.at = memset(r->executor->edit(r, reals_from(f->to, part.first - f->first).at, bytes), 0, (size_t)bytes);
-        fill_rows(r, &part, seed);
+        team_run(r->team, fill_part, &(Filling){r, &part, seed});
     }
 }
 
@@ -203,12 +217,9 @@ static void zero_states(const Rank *r, const State *s)
         zero_tensor(r, s->shard.master);
 }
 
-void rank_init(Rank *r, uint64_t seed)
+static void fill_states(const Rank *r, uint64_t seed)
 {
     const Program *p = r->program;
-    r->step.seed = seed;
-    for (uint32_t i = 0; i < p->nstate; i++)
-        zero_states(r, &p->state[i]);
     for (uint32_t i = 0; i < p->nstate; i++) {
         const State *s = &p->state[i];
         exchange_begin(r, -1);
@@ -217,6 +228,23 @@ void rank_init(Rank *r, uint64_t seed)
         fill_tensor(r, s->master, s, p->precision.master, seed);
         fill_shard(r, s, seed);
     }
+}
+
+/* Where a device computes, a rank has one thread of the host's, and a billion numbers are a minute's work for it: all that the cores have for it
+ * make them. */
+void rank_init(Rank *r, uint64_t seed)
+{
+    Team *own = r->team;
+    int cores = team_cores() / r->near;
+    r->step.seed = seed;
+    for (uint32_t i = 0; i < r->program->nstate; i++)
+        zero_states(r, &r->program->state[i]);
+    Team *more = r->executor->ahead && cores > 1 ? team_new(cores) : NULL;
+    r->team = more ? more : own;
+    fill_states(r, seed);
+    r->team = own;
+    if (more)
+        team_free(more);
 }
 
 /* ---- steps ---- */

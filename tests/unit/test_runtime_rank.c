@@ -107,7 +107,7 @@ static void steps_repeat(void **state)
 enum { ROWS = 5, COLUMNS = 6, PART_ROWS = 2, PART_COLUMNS = 3 };
 
 /* A weight [5, 6], of which a rank holds [2, 3] from `row` and `column`: the sixth row is padding. */
-static Program *part_program(Arena *a, DType dtype, int64_t row, int64_t column)
+static Program *part_program(Arena *a, DType dtype, int threads, int64_t row, int64_t column)
 {
     Program *p = program_new(a);
     Tensor t = {.path = "w", .dtype = dtype, .rank = 2, .role = ROLE_WEIGHT};
@@ -119,14 +119,14 @@ static Program *part_program(Arena *a, DType dtype, int64_t row, int64_t column)
     PUSH(a, p->state, p->nstate, s);
     p->precision.compute = dtype;
     p->map_bytes[PART_PRIVATE] = BUFFER_ALIGN;
-    p->threads = 1;
+    p->threads = threads;
     return p;
 }
 
-static void part_starts_as_the_whole(DType dtype, int64_t row, int64_t column)
+static void part_starts_as_the_whole(DType dtype, int threads, int64_t row, int64_t column)
 {
     Arena *a = arena_new("part");
-    Program *p = part_program(a, dtype, row, column);
+    Program *p = part_program(a, dtype, threads, row, column);
     const State *s = p->state;
     Rank r;
     double whole[ROWS * COLUMNS];
@@ -153,8 +153,9 @@ static void parts_start_as_the_whole(void **state)
     (void)state;
     for (int64_t row = 0; row < ROWS; row += PART_ROWS)
         for (int64_t column = 0; column < COLUMNS; column += PART_COLUMNS) {
-            part_starts_as_the_whole(DT_f64, row, column);
-            part_starts_as_the_whole(DT_f32, row, column);
+            part_starts_as_the_whole(DT_f64, 1, row, column);
+            part_starts_as_the_whole(DT_f32, 1, row, column);
+            part_starts_as_the_whole(DT_f32, 3, row, column);
         }
 }
 
