@@ -16,11 +16,9 @@ sanitized() {
 }
 
 races() {
-    local status group
+    local status
     sanitized "$TOP/build/emu/tsan/test_rank" right || echo "not ok test_rank right ended with status $?"
-    for group in gpu_races_1 gpu_races_2; do         # a process each: memory that a run gave back is another's soon
-        sanitized "$TOP/build/tsan/tests/unit/test_layout_matrix" $group || echo "not ok $group ended with status $?"
-    done
+    sanitized "$TOP/build/tsan/tests/unit/test_layout_matrix" gpu_races || echo "not ok gpu_races ended with status $?"
     sanitized "$TOP/build/emu/tsan/test_rank" missing >"$TMP/said" 2>&1
     status=$?
     if [ $status -eq 86 ] && grep -q 'WARNING: ThreadSanitizer: data race' "$TMP/said"; then

@@ -47,6 +47,31 @@ static Memory &memory()
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
+/* ---- pages ---- */
+
+/* Pages that nobody may touch yet.  The thread sanitizer is not told what this library maps (tsan.supp), nor when the C library unmaps
+ * the stack of a thread, so at an address that is used again it would take what another thread did there long ago for a race.  What is
+ * allocated it always knows to be new. */
+static char *pages_new(size_t bytes)
+{
+    void *p = nullptr;
+    if (!__tsan_acquire) {
+        p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return p == MAP_FAILED ? nullptr : static_cast<char *>(p);
+    }
+    if (posix_memalign(&p, PAGE, bytes) || mprotect(p, bytes, PROT_NONE))
+        return nullptr;
+    return static_cast<char *>(p);
+}
+
+static void pages_free(char *p, size_t bytes)
+{
+    if (!__tsan_acquire)
+        munmap(p, bytes);
+    else if (mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0)
+        free(p);
+}
+
 /* ---- finding ---- */
 
 static MemoryInfo find_locked(Memory &m, uintptr_t a)
@@ -104,12 +129,11 @@ static char *map_guarded(size_t bytes, char **map, size_t *map_bytes)
 {
     size_t room = round_up(bytes, ALIGNMENT);
     *map_bytes = round_up(room, PAGE) + 2 * PAGE;
-    void *p = mmap(nullptr, *map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
+    *map = pages_new(*map_bytes);
+    if (!*map)
         return nullptr;
-    *map = static_cast<char *>(p);
     if (mprotect(*map + PAGE, *map_bytes - 2 * PAGE, PROT_READ | PROT_WRITE)) {
-        munmap(p, *map_bytes);
+        pages_free(*map, *map_bytes);
         return nullptr;
     }
     return *map + *map_bytes - PAGE - room;
@@ -150,7 +174,7 @@ static void forget_oldest(Memory &m)
     m.freed.pop_front();
     if (it == m.allocations.end())
         return;
-    munmap(it->second.map, it->second.map_bytes);
+    pages_free(it->second.map, it->second.map_bytes);
     m.allocations.erase(it);
 }
 
@@ -202,13 +226,13 @@ void memory_release_all(int device)
 
 char *stack_new()
 {
-    void *p = mmap(nullptr, STACK_BYTES + STACK_GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED || mprotect(p, STACK_GUARD, PROT_NONE))
+    char *p = pages_new(STACK_GUARD + STACK_BYTES);
+    if (!p || mprotect(p + STACK_GUARD, STACK_BYTES, PROT_READ | PROT_WRITE))
         fatal("no memory for the stack of a CUDA thread");
-    return static_cast<char *>(p) + STACK_GUARD;
+    return p + STACK_GUARD;
 }
 
-void stack_free(char *stack) { munmap(stack - STACK_GUARD, STACK_BYTES + STACK_GUARD); }
+void stack_free(char *stack) { pages_free(stack - STACK_GUARD, STACK_GUARD + STACK_BYTES); }
 
 /* ---- bad addresses ---- */
 

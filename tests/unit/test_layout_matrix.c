@@ -26,11 +26,11 @@ typedef struct RowGroup {
     bool        beside;               /* ranks communicate beside computing; the second time they do not, and must come to the same bits */
     const char *device;               /* of a plug-in; NULL: the cpu */
     int         third;                /* of a dozen: its rows 1, 4, 7, 10 or those after them; 0: all */
-    int         four;                 /* instead, one of the rows of four ranks, from either half of them: 1, 2; 0: not */
+    bool        four;                 /* instead, two of the rows of four ranks */
 } RowGroup;
 
 enum { GROUP_lockstep, GROUP_threads, GROUP_f32, GROUP_processes, GROUP_races, GROUP_lifetimes, GROUP_bundled, GROUP_bundled_threads, GROUP_bundled_f32, GROUP_bundled_processes, GROUP_beside, GROUP_beside_processes, GROUP_beside_races, GROUP_beside_lifetimes,
-       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUP_gpu_races_1, GROUP_gpu_races_2, GROUPS };
+       GROUP_gpu_1, GROUP_gpu_2, GROUP_gpu_3, GROUP_gpu_bundled, GROUP_gpu_races, GROUPS };
 
 #define ON_EMULATOR "as threads on the emulator of GPUs"
 
@@ -53,8 +53,7 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_gpu_2] = {"gpu_2", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 2},
     [GROUP_gpu_3] = {"gpu_3", FAMILY_decoders, START_threads, ON_EMULATOR, 0, true, false, 2, 4, .device = "cudaemu", .third = 3},
     [GROUP_gpu_bundled] = {"gpu_bundled", FAMILY_bundled, START_processes, "as processes on the emulator of GPUs", 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
-    [GROUP_gpu_races_1] = {"gpu_races_1", FAMILY_decoders, START_threads, ON_EMULATOR ", four ranks under ThreadSanitizer", 0, true, false, 1, 0, .device = "cudaemu", .four = 1},
-    [GROUP_gpu_races_2] = {"gpu_races_2", FAMILY_decoders, START_threads, ON_EMULATOR ", four ranks under ThreadSanitizer", 0, true, false, 1, 0, .device = "cudaemu", .four = 2},
+    [GROUP_gpu_races] = {"gpu_races", FAMILY_decoders, START_threads, ON_EMULATOR ", four ranks under ThreadSanitizer", 0, true, false, 1, 0, .device = "cudaemu", .four = true},
 };
 
 static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
@@ -242,21 +241,21 @@ static void check_row(const Row *r, const RowGroup *g, bool twice, Done *done)
 
 /* ---- groups ---- */
 
-static Rows one_of_four(const Rows *all, int half)
+static Rows two_of_four(const Rows *all)
 {
     Rows four = {.n = 0};
     for (int i = 0; i < all->n; i++)
         if (ranks_of(&all->row[i]) == 4)
             four.row[four.n++] = all->row[i];
     assert_true(four.n >= 2);
-    return (Rows){.n = 1, .row = {four.row[(half - 1) * four.n / 2]}};
+    return (Rows){.n = 2, .row = {four.row[0], four.row[four.n / 2]}};
 }
 
 static Rows rows_of(const RowGroup *g)
 {
     const Rows all = rows_of_all_pairs(&families[g->family]);
-    if (g->four > 0)
-        return one_of_four(&all, g->four);
+    if (g->four)
+        return two_of_four(&all);
     if (g->dozen < 0)
         return all;
     Rows dozen = dozen_of(&all, g->dozen), third = {.n = 0};
