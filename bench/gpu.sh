@@ -2,7 +2,7 @@
 # What plans do on this machine's GPU, in at most eight minutes: kernels and losses against the cpu's, step times, what each
 # kernel reaches, and the same steps in PyTorch, where that is installed.
 #
-#     bench/gpu.sh [--emulator] [PART...]         machine ops nccl losses steps kernels torch; default: all
+#     bench/gpu.sh [--emulator] [PART...]         machine ops nccl losses steps graphs kernels torch; default: all
 #
 # A part that fails is said and the next one begins.  Each has a verdict, and its figures in $dir/PART.jsonl.  Status 1: some
 # part failed; goals that are missed are only said.  With --emulator all of it runs on the emulator of CUDA, with
@@ -38,9 +38,10 @@ all_parts='machine 120
 ops 50
 nccl 15
 losses 25
-steps 120
+steps 110
+graphs 25
 kernels 45
-torch 105'
+torch 90'
 
 names=$(awk '{ printf " %s", $1 }' <<<"$all_parts")
 wanted=" ${*:-$names} "

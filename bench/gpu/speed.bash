@@ -19,12 +19,19 @@ END
 warmup=3 timed=10 shown=15            # steps; kinds of kernels
 [ ! $emulator ] || timed=3 shown=3
 
+# batch_of NAME BATCH: unless another one was asked for.
+batch_of() {
+    local given=" ${BENCH_BATCH:-} "
+    [[ $given != *" $1="* ]] || set -- "$1" "${given#*" $1="}"
+    echo "${2%% *}"
+}
+
 # for_shapes FUNCTION: with $name, $model, $family, $batch and the array $sizes; says at the end which of them failed.
 for_shapes() {
-    local name model family batch sizes bad='' end=$part_end given=" ${BENCH_BATCH:-} " n
+    local name model family batch sizes bad='' end=$part_end n
     n=$(shapes | wc -l)
     while read -r name model family batch sizes; do
-        [[ $given != *" $name="* ]] || { batch=${given#*" $name="} && batch=${batch%% *}; }
+        batch=$(batch_of "$name" "$batch")
         sizes=($sizes)
         part_end=$((SECONDS + (end - SECONDS) / n))
         n=$((n - 1))
@@ -95,6 +102,39 @@ step_time() {
 scaled() { awk -v x="$(json "$1" "$dir/$name.step")" -v by="$2" 'BEGIN { print x * by }'; }
 
 part_steps() { for_shapes step_time; }
+
+# ---- graphs ----
+
+# The first five steps of a run replay no graphs, nor does one in eight of those after them.
+issued=5
+
+# timed_run LOG OPTION...: the median of steps that may replay, in $seconds.
+timed_run() {
+    rm -f "$1"
+    limited $bin/prun "$dir/$name.plan" --device $device --data random --steps $((issued + timed)) --log "$1" "${@:2}" || because "prun${2:+ $2}" || return
+    seconds=$(warmup=$issued median seconds "$1")
+}
+
+# graphs_of BATCH: the same steps with graphs and without, which come to the same losses.
+graphs_of() {
+    local name=$name.graphs batch=$1 seconds plain n ratio
+    local logs=("$dir/$name.off.log" "$dir/$name.on.log")
+    make_plan && timed_run "${logs[0]}" && plain=$seconds && timed_run "${logs[1]}" --graphs || return
+    n=$(sed -nE 's/^memory: .*; ([0-9]+) graphs, .*/\1/p' "$dir/said")
+    [ "${n:-0}" -gt 0 ] || { why="prun --graphs made no graphs"; return 1; }
+    cmp -s <(json loss "${logs[0]}") <(json loss "${logs[1]}") || { why="batch $batch: losses with graphs are not those without"; return 1; }
+    ratio=$(awk -v off="$plain" -v on="$seconds" 'BEGIN { printf "%.3f", off / on }')
+    printf '{"shape": "%s", "batch": %d, "graphs": %d, "seconds": %s, "seconds_with_graphs": %s, "ratio": %s}\n' "${name%.*}" "$batch" "$n" "$plain" "$seconds" "$ratio" >>"$figures"
+    said+="${said:+, }$ratio times as fast with a batch of $batch"
+}
+
+# GPT-2 124M: a batch of one has the shortest kernels, and so the most to gain; that of `steps` is what one trains with.
+part_graphs() {
+    local name model family batch sizes said=''
+    read -r name model family batch sizes < <(shapes)
+    sizes=($sizes)
+    graphs_of 1 && graphs_of "$(batch_of "$name" "$batch")" && why=$said
+}
 
 # ---- kernels ----
 

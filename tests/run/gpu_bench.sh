@@ -25,7 +25,7 @@ every_part() {
     local row part count
     bench
     check "bench/gpu.sh comes to its end" '[ $status = 0 ] || { cat said; false; }'
-    for row in machine:1 ops:1 nccl:1 losses:2 steps:3 kernels:30 torch:3; do
+    for row in machine:1 ops:1 nccl:1 losses:2 steps:3 graphs:2 kernels:30 torch:3; do
         part=${row%:*} count=${row#*:}
         check "$part: a verdict and figures" 'grep -q "^$part: ok" said && has_figures $part $count || { cat said "out/$part.jsonl"; false; }'
     done
