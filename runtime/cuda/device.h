@@ -151,7 +151,7 @@ static inline void event_destroy(cudaEvent_t e)
 
 /* ---- fail.c ---- */
 
-/* What went wrong, in one line, once; the rank has failed from then on. */
+/* What went wrong, in one line, once; the rank has failed from then on.  cuda_failed(): of an error that is none of the call's own, where streams were. */
 Status device_failed(const Rank *, const char *call, const char *why);
 Status cuda_failed(const Rank *, const char *call, cudaError_t);
 
@@ -173,6 +173,8 @@ Status device_allocate(const Rank *, char **out, int64_t bytes);
  * streams have come further. */
 Status mark_begin(const Rank *, uint32_t instr, const Call *, Mark **out);
 Status mark_end(const Rank *, Mark *);
+/* How far streams are known to have come: the marks between which they are. */
+const char *streams_text(Arena *, const Rank *);
 /* Until an event is reached.  Fails when the run was aborted, a communicator has an error, or no stream got on for too long. */
 Status await_event(const Rank *, cudaEvent_t);
 Status await_side(const Rank *);

@@ -70,10 +70,8 @@ Status device_allocate(const Rank *r, char **out, int64_t bytes)
     size_t free_bytes = 0, all = 0;
     r->device->allocated += bytes;
     cudaError_t e = bytes > 0 ? cudaMalloc((void **)out, (size_t)bytes) : cudaSuccess;
-    if (e != cudaErrorMemoryAllocation) {
-        CUDA_TRY(r, e);
-        return OK;
-    }
+    if (e != cudaErrorMemoryAllocation)
+        return e == cudaSuccess ? OK : cuda_failed(r, "cudaMalloc", e);
     (void)cudaMemGetInfo(&free_bytes, &all);
     fprintf(stderr, "error: rank %u: no %lld bytes of memory on %s device %d: it has %lld, of which %lld are free\n", r->program->rank, (long long)bytes, r->executor->name,
             r->device->ordinal, (long long)all, (long long)free_bytes);

@@ -1,6 +1,7 @@
 /* Failures of a device: said once, with the call, the rank and the instruction. */
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/cuda/device.h"
 
 Status device_failed(const Rank *r, const char *call, const char *why)
@@ -16,7 +17,32 @@ Status device_failed(const Rank *r, const char *call, const char *why)
     return d->failed;
 }
 
+/* Errors of what was executed, which whatever call comes next returns. */
+static bool is_late(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+    }
+}
+
+/* Of a late error neither the call nor the instruction is known, but how far streams had come. */
 Status cuda_failed(const Rank *r, const char *call, cudaError_t e)
 {
-    return device_failed(r, call, cudaGetErrorString(e));
+    if (!is_late(e))
+        return device_failed(r, call, cudaGetErrorString(e));
+    Arena *a = arena_new("message");
+    r->device->instr = -1;
+    Status s = device_failed(r, "what it executed", arena_printf(a, "%s; %s", cudaGetErrorString(e), streams_text(a, r)));
+    arena_free(a);
+    return s;
 }

@@ -166,8 +166,8 @@ static Status copy_watched(const Rank *r, const KCall *c, const Call *call)
 Status issue_kernel(const Rank *r, const KCall *c, const CudaStep *now)
 {
     const DeviceRank *d = r->device;
-    CUDA_TRY(r, d->kernel[c->in - r->program->instr](&(CudaCall){.call = *c, .now = now, .stream = d->stream[c->in->stream], .lt = d->lt, .lt_work = d->lt_work}));
-    return OK;
+    cudaError_t e = d->kernel[c->in - r->program->instr](&(CudaCall){.call = *c, .now = now, .stream = d->stream[c->in->stream], .lt = d->lt, .lt_work = d->lt_work});
+    return e == cudaSuccess ? OK : cuda_failed(r, "a kernel", e);
 }
 
 /* What follows an instruction on its stream. */

@@ -41,7 +41,8 @@ static Status follow(const Rank *r, Stream s)
         cudaError_t e = cudaEventQuery(event_of(mark));
         if (e == cudaErrorNotReady)
             return OK;
-        CUDA_TRY(r, e);
+        if (e != cudaSuccess)
+            return cuda_failed(r, "cudaEventQuery", e);
         m->instr[s] = mark->instr;
         m->call[s] = mark->call;
         m->first[s] = mark->next;
@@ -68,16 +69,21 @@ static void name_stream(Text *t, const Rank *r, Stream s)
     text_add(t, " and not %lld (%s '%s', micro-batch %u)", (long long)next->instr, op_info[p->instr[next->instr].op].name, p->instr[next->instr].path, next->call.micro);
 }
 
-/* The run is over: nothing was done on any stream for so long. */
-static Status stands_still(const Rank *r)
+const char *streams_text(Arena *a, const Rank *r)
 {
-    Arena *a = arena_new("message");
     Text t = text_new(a);
     for (int s = 0; s < STREAMS; s++)
         if (r->device->marks.first[s] >= 0)
             name_stream(&t, r, (Stream)s);
+    return t.n ? t.s : "the streams are empty";
+}
+
+/* The run is over: nothing was done on any stream for so long. */
+static Status stands_still(const Rank *r)
+{
+    Arena *a = arena_new("message");
     r->device->instr = -1;
-    Status status = device_failed(r, "stuck", arena_printf(a, "no instruction was completed for %.3g s; %s", r->device->limit, t.n ? t.s : "the streams are empty"));
+    Status status = device_failed(r, "stuck", arena_printf(a, "no instruction was completed for %.3g s; %s", r->device->limit, streams_text(a, r)));
     arena_free(a);
     return status;
 }
@@ -120,8 +126,7 @@ Status await_event(const Rank *r, cudaEvent_t event)
         TRY(await_more(r));
         nap(i);
     }
-    CUDA_TRY(r, e);
-    return await_more(r);
+    return e == cudaSuccess ? await_more(r) : cuda_failed(r, "cudaEventQuery", e);
 }
 
 Status await_side(const Rank *r)
@@ -132,8 +137,7 @@ Status await_side(const Rank *r)
         TRY(await_more(r));
         nap(i);
     }
-    CUDA_TRY(r, e);
-    return OK;
+    return e == cudaSuccess ? OK : cuda_failed(r, "cudaStreamQuery", e);
 }
 
 /* ---- marks ---- */
