@@ -133,15 +133,15 @@ static Status split(Rank *r, const GroupIds *ids, uint32_t id)
 {
     DeviceRank *d = r->device;
     Channel *c = channel_of(r, ids, id);
-    ncclComm_t none = NULL, *comm = c ? &c->comm : &none;
+    ncclComm_t *comm = c ? &c->comm : NEW(r->arena, ncclComm_t);     /* NCCL writes there when it gets to it */
     ncclConfig_t config = unblocked;
     config.blocking = 0;
     int color = c ? (int)group_place(ids, channel_name(c)) : NCCL_SPLIT_NOCOLOR;
     int key = c ? place_in_channel(c, r->program->rank) : 0;
-    ncclResult_t e = ncclCommSplit(d->world, color, key, comm, &config);
+    Status s = taken(r, d->world, "ncclCommSplit", ncclCommSplit(d->world, color, key, comm, &config));
     if (c)
         c->stands = c->comm != NULL;
-    TRY(taken(r, d->world, "ncclCommSplit", e));
+    TRY(s);
     return c ? taken(r, c->comm, "ncclCommSplit", ncclInProgress) : OK;
 }
 
@@ -160,13 +160,11 @@ Status comms_open(Rank *r)
     return OK;
 }
 
-/* Of a run that failed nothing can be waited for. */
-static void end_comm(const DeviceRank *d, ncclComm_t comm)
+/* NCCL ends what it has going on beside; of a run that failed nothing can be waited for. */
+static void end_comm(const Rank *r, ncclComm_t comm)
 {
-    if (d->failed == OK)
-        (void)ncclCommDestroy(comm);
-    else
-        (void)ncclCommAbort(comm);
+    bool ended = r->device->failed == OK && taken(r, comm, "ncclCommFinalize", ncclCommFinalize(comm)) == OK;
+    (void)(ended ? ncclCommDestroy(comm) : ncclCommAbort(comm));
 }
 
 void comms_close(Rank *r)
@@ -174,9 +172,9 @@ void comms_close(Rank *r)
     DeviceRank *d = r->device;
     for (uint32_t i = 0; i < d->nchannel; i++)
         if (d->channel[i].stands)
-            end_comm(d, d->channel[i].comm);
+            end_comm(r, d->channel[i].comm);
     if (d->world_stands)
-        end_comm(d, d->world);
+        end_comm(r, d->world);
 }
 
 Status comms_check(const Rank *r)

@@ -393,12 +393,12 @@ extern "C" ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncc
         return parent && parent->state.load() ? (ncclResult_t)parent->state.load() : ncclInvalidArgument;
     ncclComm *c = new_comm(0, 0, config, parent->blocking);
     c->device = parent->device;
-    if (color != NCCL_SPLIT_NOCOLOR)
-        *comm = c;
     if (!parent->blocking)
         parent->state = ncclInProgress;
     return begin(c, [=]() {
         split(parent, c, color, key);
+        if (color != NCCL_SPLIT_NOCOLOR)
+            __atomic_store_n(comm, c, __ATOMIC_RELEASE);             /* not before, as NCCL has it */
         int busy = ncclInProgress;
         parent->state.compare_exchange_strong(busy, c->state.load() ? ncclSystemError : ncclSuccess);
     });

@@ -194,15 +194,15 @@ static ncclResult_t wait_for(ncclComm_t c)
     return e;
 }
 
-/* Made beside, used, split; a rank comes late. */
+/* Made beside, used, split, of which nothing is seen before it is done; a rank comes late. */
 static void non_blocking()
 {
-    static std::atomic<bool> seen_in_progress;
+    static std::atomic<bool> seen_in_progress, split_begun;
     ncclUniqueId id = new_id();
     on_ranks(2, [&](int r) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        ncclComm_t c, part;
+        ncclComm_t c, part = nullptr;
         while (r && !seen_in_progress)
             usleep(1000);
         CHECK(ncclCommInitRankConfig(&c, 2, id, r, &config) == ncclInProgress);
@@ -211,7 +211,12 @@ static void non_blocking()
         CHECK(r || e == ncclInProgress);
         seen_in_progress = true;
         OK(wait_for(c));
+        while (r && !split_begun)
+            usleep(1000);
         CHECK(ncclCommSplit(c, 0, r, &part, nullptr) == ncclInProgress);
+        CHECK(r || !part);
+        split_begun = true;
+        OK(wait_for(c));
         OK(wait_for(part));
         cudaStream_t s = new_stream();
         float *x = filled(r, 100);
