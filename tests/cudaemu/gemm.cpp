@@ -140,12 +140,17 @@ template <class T> static std::vector<T> pack(const Matrix &x, int64_t z, bool t
     return out;
 }
 
+/* As in kernels/gemm.c: Debian's serial OpenBLAS has one packing buffer for the whole process. */
+static Lock blas_lock;
+
 static void product(int m, int n, int k, const float *a, const float *b, float *c)
 {
+    Guard guard(blas_lock);
     cblas_sgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, a, m, b, k, 0, c, m);
 }
 static void product(int m, int n, int k, const double *a, const double *b, double *c)
 {
+    Guard guard(blas_lock);
     cblas_dgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, a, m, b, k, 0, c, m);
 }
 

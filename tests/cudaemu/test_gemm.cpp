@@ -100,6 +100,35 @@ static void poison()
     CHECK(std::isnan(read_floats(c, 4, s)[0]));
 }
 
+/* Of streams that multiply at once, each other matrices, each gets what it gets alone. */
+static void at_once()
+{
+    enum : int { SIDE = 32, STREAMS = 8, ROUNDS = 1000, SIZE = SIDE * SIDE };
+    float one = 1, zero = 0, *a[STREAMS], *c[STREAMS];
+    std::vector<float> want[STREAMS];
+    cudaStream_t s[STREAMS];
+    cublasHandle_t h[STREAMS];
+    auto multiply = [&](int i, int round) {
+        OK(cublasSgemm(h[i], CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &one, a[i], SIDE, a[i], SIDE, &zero, c[i] + round * SIZE, SIDE));
+    };
+    for (int i = 0; i < STREAMS; i++) {
+        s[i] = new_stream();
+        a[i] = device_floats(SIZE, values(SIZE, i).data());
+        c[i] = device_floats(ROUNDS * SIZE);
+        OK(cublasCreate(&h[i]));
+        OK(cublasSetStream(h[i], s[i]));
+        multiply(i, 0);
+        want[i] = get(c[i], SIZE, CUDA_R_32F, s[i]);
+    }
+    for (int k = 0; k < STREAMS * ROUNDS; k++)
+        multiply(k % STREAMS, k / STREAMS);
+    for (int i = 0; i < STREAMS; i++) {
+        const std::vector<float> got = get(c[i], ROUNDS * SIZE, CUDA_R_32F, s[i]);
+        for (size_t k = 0; k < got.size(); k++)
+            CHECK(got[k] == want[i][k % SIZE]);
+    }
+}
+
 static void small_product(cudaStream_t s, size_t bytes, int ldc, cudaDataType type)
 {
     float one = 1, zero = 0;
@@ -293,6 +322,7 @@ static void announced() { at_offset(2); }
 
 static const Case cases[] = {
     {"products, all transposes, batches", all_transposes, nullptr, nullptr},
+    {"products on many streams at once", at_once, nullptr, nullptr},
     {"fresh memory in a product", poison, nullptr, nullptr},
     {"a result that does not fit", short_result, "4 bytes beyond an allocation of 60 bytes", nullptr},
     {"sizes and types that are refused", refused, nullptr, nullptr},
