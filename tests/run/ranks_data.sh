@@ -41,6 +41,16 @@ for x in "${layouts[@]}"; do
     last=$x
 done
 
+# On GPUs the host brings them there: the first batches of the stages that ranks share, and those after another layout's three.
+batches_of_gpus() {
+    [ $device != cpu ] || return 0
+    check "K06 samples, ids and labels of a step are the same (both, $device)" '"$PRUN" both.plan $on --data t.txt --steps 3 --seed 4 --save gpus --dump samples@2=g2 --dump ids@2=gi --dump labels@3=gl 2>said &&
+        cmp one.samples g2 && cmp one.ids gi && cmp one.labels gl' || cat said
+    check "K07 samples of steps 4 to 6, after three of the layout before, across an epoch's end (tp, $device)" '"$PRUN" tp.plan $on --data t.txt --steps 6 --seed 4 --resume gpus --dump samples@4=r4 --dump samples@5=r5 --dump samples@6=r6 2>said &&
+        cmp s4 r4 && cmp s5 r5 && cmp s6 r6' || cat said
+}
+on_devices batches_of_gpus
+
 # ---- C04: each held-out token once, whatever the number of ranks ----
 
 make_text five.txt $((5 * 16 + 1)) 7

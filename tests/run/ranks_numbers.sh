@@ -9,13 +9,17 @@ alone='mesh dp = 1; devices = [0]'
 # ---- A08: the start weights are those of one device, whatever the layout ----
 
 gpt=$MODELS/tiny/tiny_gpt2.pmodel
-plan_many start.plan "$gpt" "$alone"
-"$PRUN" start.plan --data random --steps 1 --seed 5 --dump weights@0=want 2>said || cat said
-for with in 'mesh dp = 4' 'mesh tp = 4; split heads, ffn, vocab by tp' 'mesh pp = 4; stage every 1 in h' 'mesh dp = 2, tp = 2; split heads, ffn, vocab by tp; split seq by tp' \
-    'mesh dp = 4; shard optimizer by dp' 'mesh pp = 2, dp = 2; stage before h[2]; microbatches = 2'; do
-    plan_many start.plan "$gpt" "$with"
-    check "A08 start weights ($with)" '"$PRUN" start.plan --data random --steps 1 --seed 5 --dump weights@0=have 2>said && cmp want have' || cat said
-done
+starts() {
+    local with
+    plan_many start.plan "$gpt" "$alone"
+    "$PRUN" start.plan --data random --steps 1 --seed 5 --dump weights@0=want 2>said || cat said
+    for with in "$@"; do
+        plan_many start.plan "$gpt" "$with"
+        check "A08 start weights ($with, $device)" '"$PRUN" start.plan $on --data random --steps 1 --seed 5 --dump weights@0=have 2>said && cmp want have' || cat said
+    done
+}
+on_devices starts 'mesh dp = 4' 'mesh tp = 4; split heads, ffn, vocab by tp' 'mesh pp = 4; stage every 1 in h' 'mesh dp = 2, tp = 2; split heads, ffn, vocab by tp; split seq by tp' \
+    'mesh dp = 4; shard optimizer by dp' 'mesh pp = 2, dp = 2; stage before h[2]; microbatches = 2'
 cat >spread.pmodel <<'END'
 model spread {
   dim batch = 4, d = 32, ffn = 256

@@ -18,8 +18,12 @@ check "SIGTERM: the run goes on from there" 'prun p.plan --data t.txt --steps $(
     [ "$(field step l | tail -n 2 | tr "\n" " ")" = "$((last + 1)) $((last + 2)) " ]'
 
 # A rate that blows the weights up: step 2 has no finite loss.
-check "D04 a loss that is no number stops the run" 'refused 1 "not a number to go on with" prun p.plan --data t.txt --steps 4 --set lr=1e8 --save n --save-every 1 --log n.log'
-check "D04 and what was saved before it stands" '[ -f n/latest ] && ! grep -qi nan n.log && last=$(field step n.log | tail -n 1) && [ "$(cat n/latest)" = "$(printf step-%08d "$last")" ]'
+blown_up() {
+    rm -rf n n.log
+    check "D04 a loss that is no number stops the run ($device)" 'refused 1 "not a number to go on with" ${on:+"$RELEASE"/}prun p.plan $on --data t.txt --steps 4 --set lr=1e8 --save n --save-every 1 --log n.log'
+    check "D04 and what was saved before it stands ($device)" '[ -f n/latest ] && ! grep -qi nan n.log && last=$(field step n.log | tail -n 1) && [ "$(cat n/latest)" = "$(printf step-%08d "$last")" ]'
+}
+on_devices blown_up
 
 make_plan s.plan
 check "an eps that is zero in f32 is refused" 'refused 2 "at least 1e-30" prun s.plan --data random --steps 1 --set eps=0'
