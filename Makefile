@@ -201,13 +201,15 @@ build/tsan/tests/%: build/tsan/obj/tests/%.o $(patsubst %.c,build/tsan/obj/%.o,$
 
 # Ranks that train, in other builds too: fast, and as threads that the sanitizer watches.
 RANK_TESTS = test_layout_matrix test_courier
-RANK_PROGRAMS = $(foreach v,release tsan,$(addprefix build/$(v)/tests/unit/,$(RANK_TESTS)))
+# Rows of bug reports, which run on a device too: fast is enough.
+ROW_TESTS  = test_bug_layouts test_bug_experts
+RANK_PROGRAMS = $(foreach v,release tsan,$(addprefix build/$(v)/tests/unit/,$(RANK_TESTS))) $(addprefix build/release/tests/unit/,$(ROW_TESTS))
 define rank_test_rule
 build/release/tests/unit/$(1) build/tsan/tests/unit/$(1): build/%/tests/unit/$(1): build/%/obj/tests/unit/$(1).o build/%/libexecutor.a build/%/libcompiler.a
 	@mkdir -p $$(@D)
 	$$(call say,link,$$@)$$(CC_$$*) $$(LINK_$$*) -rdynamic -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $$(LIBS)
 endef
-$(foreach t,$(RANK_TESTS),$(eval $(call rank_test_rule,$(t))))
+$(foreach t,$(RANK_TESTS) $(ROW_TESTS),$(eval $(call rank_test_rule,$(t))))
 
 # The emulator of CUDA for tests, and its own tests: C++, with NVIDIA's headers, without a GPU.  The sanitizer is told
 # by the emulator what streams and ranks do, so only the programs are built for it.

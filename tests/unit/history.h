@@ -12,7 +12,7 @@
 #include "runtime/ranks.h"
 #include "tests/unit/lockstep.h"
 
-enum { MOST_STEPS = 3, MOST_RANKS = 8 };
+enum { MOST_STEPS = 10, MOST_RANKS = 8 };
 
 typedef enum Start { START_lockstep, START_threads, START_processes } Start;
 
@@ -25,7 +25,12 @@ typedef struct History {
 
 /* What ranks begin with: fills weights and inputs; and what executes, NULL: the cpu.  Memory of the emulator's
  * devices is the host's too. */
-typedef struct Beginning { void (*fill)(LockRank *, const void *); const void *ctx; const Executor *executor; } Beginning;
+typedef struct Beginning {
+    void (*fill)(LockRank *, const void *);
+    const void     *ctx;
+    const Executor *executor;
+    bool            spoilt;           /* memory out of use is no number; of a device, whose memory no peer reads */
+} Beginning;
 
 /* ---- memory ---- */
 
@@ -76,6 +81,16 @@ static inline void keep(const LockRank *to, const LockRank *r)
     }
 }
 
+/* Between steps, as lock_spoil() does within one. */
+static inline void spoil_unused(const LockRank *r)
+{
+    for (uint32_t i = 0; i < r->p->nbuffer; i++) {
+        const Buffer *b = &r->p->buffer[i];
+        if (b->last >= 0 && b->last + 1 < (int32_t)r->p->ninstr)
+            memset(r->map[b->part] + b->offset, 0xFF, (size_t)(b->bytes * b->slots));
+    }
+}
+
 /* ---- one rank ---- */
 
 typedef struct Runner {
@@ -89,6 +104,9 @@ typedef struct Runner {
 static inline Status run_steps(const Runner *x, Rank *r)
 {
     LockRank view = {.p = r->program, .map = {[PART_PRIVATE] = rank_part(r, PART_PRIVATE), [PART_SHARED] = rank_part(r, PART_SHARED)}};
+    TRY(rank_settle(r));
+    if (x->b->spoilt)
+        spoil_unused(&view);
     rank_init(r, LOCK_SEED);
     r->step.step = 0;
     TRY(rank_settle(r));

@@ -181,6 +181,7 @@ static inline bool is_served(const LockRank *r, const State *s)
 typedef struct Limits { double loss, norm, own, all, weight; } Limits;
 
 static const Limits in_f64 = {1e-12, 1e-11, 1e-10, 1e-15, 1e-9};
+static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
 
 /* All that a rank holds of a weight or gradient against the one device's, by the norm of
  * the difference. */
@@ -258,50 +259,6 @@ static inline void same_copies(const Lockstep *l, const char *what)
                     fail_msg("%s: ranks %u and %u hold different copies of '%s'", what, q, r, s->path);
             }
         }
-}
-
-enum { STEPS = 3 };
-
-/* The same model on one device and under a plan; prepare: changes what a rank begins
- * with, or NULL. */
-static inline void same_steps_of(Model *m, Pin pin, void (*prepare)(LockRank *), int steps)
-{
-    char what[300];
-    snprintf(what, sizeof what, "%s pp=%lld dp=%lld cp=%lld tp=%lld m=%lld '%s'", m->g->name, (long long)pin.pp, (long long)pin.dp, (long long)pin.cp,
-             (long long)pin.tp, (long long)pin.microbatches, pin.rules);
-    Lockstep one = lower_all(m, (Pin){1, 1, 1, 1, 1, ""}), all = lower_all(m, pin);
-    for (uint32_t r = 0; prepare && r < all.n; r++)
-        prepare(&all.rank[r]);
-    if (prepare)
-        prepare(&one.rank[0]);
-    for (int step = 0; step < steps; step++) {
-        lock_step(&one);
-        lock_step(&all);
-        same_scalars(&one, &all, &in_f64, what);
-        same_copies(&all, what);
-        if (step == 0)
-            same_states(&one, &all, true, &in_f64, what);
-    }
-    same_states(&one, &all, false, &in_f64, what);
-    lock_close(&one);
-    lock_close(&all);
-}
-
-static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *))
-{
-    same_steps_of(m, pin, prepare, STEPS);
-}
-
-static inline void same_numbers_from(Setting s, Pin pin, void (*prepare)(LockRank *))
-{
-    Model m = model_load(s);
-    same_numbers_of(&m, pin, prepare);
-    arena_free(m.a);
-}
-
-static inline void same_numbers(Setting s, Pin pin)
-{
-    same_numbers_from(s, pin, NULL);
 }
 
 #endif

@@ -1,7 +1,7 @@
 #ifndef TESTS_UNIT_PREPARED_H
 #define TESTS_UNIT_PREPARED_H
 /* Steps from weights and inputs that a test chooses, so that their numbers have a closed form. */
-#include "tests/unit/layouts.h"
+#include "tests/unit/same_numbers.h"
 
 /* ---- what ranks begin with ---- */
 
@@ -37,22 +37,20 @@ static inline void set_inputs(LockRank *r, const char *name, int64_t (*value)(in
     }
 }
 
-/* Each rank's copy of a gradient's element, after one step of a plan. */
-typedef struct Stepped { Model m; Lockstep l; } Stepped;
+/* What ranks have after one step of a plan; prepare: changes what they begin with, or NULL. */
+typedef struct Stepped { Model m; History h; Lockstep l; } Stepped;
 
 static inline Stepped stepped(Setting s, Pin pin, void (*prepare)(LockRank *))
 {
-    Stepped x = {.m = model_load(s)};
-    x.l = lower_all(&x.m, pin);
-    for (uint32_t r = 0; r < x.l.n; r++)
-        prepare(&x.l.rank[r]);
-    lock_step(&x.l);
+    Stepped x = {.m = model_on_way(s)};
+    run_prepared(&x.h, &x.m, pin, 1, way.start, prepare, pin_text(x.m.a, s.model, pin));
+    x.l = x.h.after[0];
     return x;
 }
 
 static inline void forget(Stepped *x)
 {
-    lock_close(&x->l);
+    history_close(&x->h);
     arena_free(x->m.a);
 }
 
@@ -88,6 +86,13 @@ static inline double squares_of(const Lockstep *l, const char *path)
         }
     }
     return sum;
+}
+
+static inline void same_squares(const Stepped *one, const Stepped *x, const char *path, const char *what)
+{
+    double have = squares_of(&x->l, path), want = squares_of(&one->l, path);
+    if (!(fabs(have - want) <= way.limits->own * want))
+        fail_msg("'%s': squares of '%s': %.17g, expected %.17g", what, path, have, want);
 }
 
 #endif

@@ -10,9 +10,8 @@
  * Of a row: losses and norms of its steps, the gradients of the first and the weights at
  * the end; copies of a weight bit by bit after every step; whether the plan split what it
  * says; the same bits when it is run again. */
-#include "runtime/plugin.h"
-#include "tests/unit/history.h"
 #include "tests/unit/layout_rows.h"
+#include "tests/unit/same_numbers.h"
 
 /* How rows are run. */
 typedef struct RowGroup {
@@ -55,8 +54,6 @@ static const RowGroup groups[GROUPS] = {
     [GROUP_gpu_bundled] = {"gpu_bundled", FAMILY_bundled, START_processes, "as processes on the emulator of GPUs", 0, true, false, 2, 4, .device = "cudaemu", .third = 1},
     [GROUP_gpu_races] = {"gpu_races", FAMILY_decoders, START_threads, ON_EMULATOR ", four ranks under ThreadSanitizer", 0, true, false, 1, 0, .device = "cudaemu", .four = true},
 };
-
-static const Limits in_f32 = {1e-5, 1e-5, 1e-5, 1e-7, INFINITY};
 
 /* ---- what a plan split ---- */
 
@@ -159,15 +156,12 @@ static Model model_of_row(Arena *a, const Row *r, const RowGroup *g)
 static void run_pin(History *h, Model *m, const Row *r, Pin pin, const RowGroup *g, Start start, bool beside, const char *what)
 {
     const Begun begun = {fixture_of(r), classes_of(m->g)};
-    const char *why = "";
-    const Executor *executor = start != START_lockstep && g->device ? plugin_find(m->a, g->device, &why) : &executor_cpu;
-    if (!executor)
-        fail_msg("%s", why);
+    const Executor *executor = executor_named(m->a, start == START_lockstep ? NULL : g->device);
     const Plan plan = plan_of(m, pin);
     Program *const *p = lower_programs(m, &plan);
     for (uint32_t i = 0; i < plan.ndevices; i++)
         p[i]->comm_threads = beside;
-    history_run(h, m->a, p, plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun, executor}, what);
+    history_run(h, m->a, p, plan.ndevices, g->steps, start, &(Beginning){fill_fixture, &begun, executor, executor != &executor_cpu}, what);
 }
 
 /* What is known of a model on one device: the cost of a head of zeros, and that its norm is
@@ -180,17 +174,6 @@ static void check_one(const Row *r, const History *one, const Limits *limits, co
         fail_msg("%s: a head of zeros costs %.17g, not ln %d", what, loss, VOCAB);
     if (r->at[CLIP] && norm <= CLIPPED)
         fail_msg("%s: a norm of %g is not clipped", what, norm);
-}
-
-static void same_history(const History *one, const History *all, const Limits *limits, const char *what)
-{
-    for (int s = 0; s < one->steps; s++) {
-        same_scalars(&one->after[s], &all->after[s], limits, what);
-        same_copies(&all->after[s], what);
-    }
-    same_states(&one->after[0], &all->after[0], true, limits, what);
-    if (isfinite(limits->weight))
-        same_states(&one->after[one->steps - 1], &all->after[one->steps - 1], false, limits, what);
 }
 
 static void close_reference(Reference *ref)

@@ -1,7 +1,7 @@
 /* No layout changes the numbers: tiny models under pinned plans of many ranks, all
  * ranks run in lockstep in f64, against the same model on one device.  Losses of
  * some steps, the gradients of the first, the weights at the end. */
-#include "tests/unit/layouts.h"
+#include "tests/unit/same_numbers.h"
 
 /* ---- the layouts ---- */
 

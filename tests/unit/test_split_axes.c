@@ -1,7 +1,7 @@
 /* Every axis of a model, named by a rule: the numbers of one device, or a refusal that names
  * the axis.  Each axis alone, by tp and by cp, and every two axes; with the argument `pairs`
  * all of those, without it each tenth. */
-#include "tests/unit/layouts.h"
+#include "tests/unit/same_numbers.h"
 
 /* Extents that differ, and have few divisors in common. */
 static const Setting settings[] = {

@@ -1,7 +1,7 @@
 /* States that ranks share out (ZeRO 1), and states that a server has: the numbers are
  * those of one device, the memory is not. */
 #include "codegen/pass.h"
-#include "tests/unit/layouts.h"
+#include "tests/unit/same_numbers.h"
 
 static const Setting gpt2 = {"tiny_gpt2", "batch=8 seq=6 vocab=60 hidden=24 heads=4 ffn=60 layers=2 context=6", NULL};
 static const Setting llama = {"tiny_llama", "batch=8 seq=6 vocab=60 hidden=24 heads=4 kv_heads=2 ffn=60 layers=2", NULL};
