@@ -48,12 +48,16 @@ model ones {
   minimize sum(x + b, over = [batch, d])
 }
 END
-for with in "$alone; microbatches = 1028" 'mesh dp = 4; microbatches = 257' 'mesh dp = 4; microbatches = 1' 'mesh dp = 4; microbatches = 257; shard optimizer by dp; bucket = 1 B' \
-    'mesh dp = 4; microbatches = 257; sync = "server"' 'mesh dp = 2, tp = 2; microbatches = 257; split batch by tp'; do
-    plan_many ones.plan ones.pmodel "$with"
-    check "D05 1028 ones in f32 ($with)" '"$PRUN" ones.plan --data random --steps 1 --dump grads@1=g --log - 2>said >log && [ "$(reals g 4 | tr -d " " | tr "\n" " ")" = "1028 1028 1028 " ] &&
-        awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
-done
+ones() {
+    local with
+    for with in "$@"; do
+        plan_many ones.plan ones.pmodel "$with"
+        check "D05 1028 ones in f32 ($with, $device)" '"$PRUN" ones.plan $on --data random --steps 1 --dump grads@1=g --log - 2>said >log && [ "$(reals g 4 | tr -d " " | tr "\n" " ")" = "1028 1028 1028 " ] &&
+            awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
+    done
+}
+on_devices ones "$alone; microbatches = 1028" 'mesh dp = 4; microbatches = 257' 'mesh dp = 4; microbatches = 1' 'mesh dp = 4; microbatches = 257; shard optimizer by dp; bucket = 1 B' \
+    'mesh dp = 4; microbatches = 257; sync = "server"' 'mesh dp = 2, tp = 2; microbatches = 257; split batch by tp'
 
 # The same with bf16 for all but sums: of gradients, and of the loss itself.
 cat >half.pmodel <<'END'
@@ -74,14 +78,18 @@ model least {
 }
 END
 sed 's/peak.f64/peak.bf16 = 30 GFLOP\/s\n  peak.f64/' "$MODELS/clusters/laptop4.pcluster" >half.pcluster
-for with in "$alone; microbatches = 1028" "$alone; microbatches = 1" 'mesh dp = 4; microbatches = 257' 'mesh dp = 4; microbatches = 257; shard optimizer by dp; bucket = 1 B' \
-    'mesh dp = 4; microbatches = 257; sync = "server"' 'mesh dp = 2, tp = 2; microbatches = 257; split batch by tp'; do
-    "$RELEASE/pplan" plan half.pmodel --model half -c half.pcluster --with "$with" -o half.plan >said || cat said
-    check "D05 1028 ones with bf16 ($with)" '"$PRUN" half.plan --data random --steps 1 --dump grads@1=g --log - 2>said >log && [ "$(reals g 4 | tr -d " " | tr "\n" " ")" = "1028 1028 1028 " ] &&
-        [ "$(field loss log)" = 3084 ] && awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
-done
-"$RELEASE/pplan" plan half.pmodel --model least -c half.pcluster --with "$alone" -o half.plan >said || cat said
-check "D05 a loss of bf16 is logged as a number" '"$PRUN" half.plan --data random --steps 1 --log - 2>said >log && [ "$(field loss log)" = 300 ]' || cat said log
+halves() {
+    local with
+    for with in "$@"; do
+        "$RELEASE/pplan" plan half.pmodel --model half -c half.pcluster --with "$with" -o half.plan >said || cat said
+        check "D05 1028 ones with bf16 ($with, $device)" '"$PRUN" half.plan $on --data random --steps 1 --dump grads@1=g --log - 2>said >log && [ "$(reals g 4 | tr -d " " | tr "\n" " ")" = "1028 1028 1028 " ] &&
+            [ "$(field loss log)" = 3084 ] && awk "{ d = \$1 / (1028 * sqrt(3)) - 1; exit !(d < 1e-12 && d > -1e-12) }" <(field grad_norm log)' || cat said log
+    done
+    "$RELEASE/pplan" plan half.pmodel --model least -c half.pcluster --with "$alone" -o half.plan >said || cat said
+    check "D05 a loss of bf16 is logged as a number ($device)" '"$PRUN" half.plan $on --data random --steps 1 --log - 2>said >log && [ "$(field loss log)" = 300 ]' || cat said log
+}
+on_devices halves "$alone; microbatches = 1028" "$alone; microbatches = 1" 'mesh dp = 4; microbatches = 257' 'mesh dp = 4; microbatches = 257; shard optimizer by dp; bucket = 1 B' \
+    'mesh dp = 4; microbatches = 257; sync = "server"' 'mesh dp = 2, tp = 2; microbatches = 257; split batch by tp'
 
 # ---- J07: a model without a loss, on many ranks ----
 
