@@ -86,13 +86,13 @@ static inline const char *pin_text(Arena *a, const char *model, Pin pin)
                         (long long)pin.microbatches, pin.rules);
 }
 
-/* One device is the host in lockstep. */
-static inline void same_steps_within(const Limits *limits, Model *m, Pin pin, void (*prepare)(LockRank *), int steps)
+/* How the one device is run: by the host in lockstep, or as the ranks are, where rounding decides much. */
+static inline void same_steps_within(const Limits *limits, Start reference, Model *m, Pin pin, void (*prepare)(LockRank *), int steps)
 {
     const char *what = pin_text(m->a, m->g->name, pin);
     History one, all;
     steps = steps < way.most ? steps : way.most;
-    run_prepared(&one, m, (Pin){1, 1, 1, 1, 1, ""}, steps, START_lockstep, prepare, what);
+    run_prepared(&one, m, (Pin){1, 1, 1, 1, 1, ""}, steps, reference, prepare, what);
     run_prepared(&all, m, pin, steps, way.start, prepare, what);
     same_history(&one, &all, limits, what);
     history_close(&one);
@@ -101,7 +101,7 @@ static inline void same_steps_within(const Limits *limits, Model *m, Pin pin, vo
 
 static inline void same_steps_of(Model *m, Pin pin, void (*prepare)(LockRank *), int steps)
 {
-    same_steps_within(way.limits, m, pin, prepare, steps);
+    same_steps_within(way.limits, START_lockstep, m, pin, prepare, steps);
 }
 
 static inline void same_numbers_of(Model *m, Pin pin, void (*prepare)(LockRank *))

@@ -441,7 +441,7 @@ static void E02_attention_over_split_positions(void **unused)
                 same_numbers(few, pin);
                 same_numbers(gqa, pin);
                 Model model = model_on_way(m == 1 ? few : gqa);
-                same_steps_within(way.large, &model, pin, large_logits, 1);       /* later steps multiply any rounding */
+                same_steps_within(way.large, way.start, &model, pin, large_logits, 1);       /* later steps multiply any rounding */
                 arena_free(model.a);
             }
 }
