@@ -112,7 +112,7 @@ run_emulator() {
     fi
 }
 
-# For what hangs: the longest test takes four minutes of two idle cores.
+# For what hangs.
 limit=${CHECK_ALL:+3600}
 limit=${limit:-600}
 case $kind in

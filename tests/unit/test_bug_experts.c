@@ -146,7 +146,7 @@ static void F04_experts_without_tokens(void **unused)
     const Setting s = {"F04", "top=1", moe};
     for (int k = 0; k < LAYOUTS; k++) {
         Model m = model_on_way(s);
-        same_steps_within(way.large, way.start, &m, layouts[k], one_expert_has_all, 5);
+        same_steps_within(way.limits, way.start, &m, layouts[k], one_expert_has_all, 5);
         arena_free(m.a);
         Stepped x = stepped(s, layouts[k], one_expert_has_all);
         only_the_first(&x.l, "h[0].up.w");
