@@ -434,14 +434,16 @@ static void E02_attention_over_split_positions(void **unused)
 {
     (void)unused;
     const Setting few = {"tiny_gpt2", "batch=8 seq=16 vocab=64 hidden=32 heads=4 ffn=64 layers=2", NULL};
+    /* In f32 such logits are off by 1e-4, and a second layer's multiply what the first one's rounding does to them. */
+    const Setting shallow = {"tiny_llama", "batch=8 seq=32 vocab=64 hidden=64 heads=8 kv_heads=2 ffn=64 layers=1", NULL};
     for (int64_t cp = 2; cp <= fewer(4, 2); cp *= 2)
         for (int64_t tp = 1; tp <= 2; tp++)
             for (int64_t m = fewer(1, 4); m <= 4; m *= 4) {
                 const Pin pin = {1, 1, cp, tp, m, tp > 1 ? "split seq by cp; " MEGATRON : "split seq by cp"};
                 same_numbers(few, pin);
                 same_numbers(gqa, pin);
-                Model model = model_on_way(m == 1 ? few : gqa);
-                same_steps_within(way.large, way.start, &model, pin, large_logits, 1);       /* later steps multiply any rounding */
+                Model model = model_on_way(m == 1 ? few : way.device ? shallow : gqa);
+                same_steps_within(way.large, START_lockstep, &model, pin, large_logits, 1);       /* later steps multiply any rounding */
                 arena_free(model.a);
             }
 }
