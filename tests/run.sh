@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [PATTERN] -- run the tests whose name contains PATTERN (default: all), on
-# all cores, one line per test, failures with their output, what took longest, the
+# all cores, one line per test, failures with their output, where the time went, the
 # failures again where there is more than fits a screen, and a closing line.
 #
 #   unit/NAME      a program of tests/unit (or tests/ops); each of its cmocka tests counts
@@ -73,9 +73,9 @@ is_alone() { [ "${1%%/*}" = script ] && grep -q '^# alone: ' "$TESTS/${1#script/
 done | run_tests "$(nproc)"
 [ ! -f "$RESULTS/alone" ] || run_tests 1 <"$RESULTS/alone"
 
-# What one looks for in two thousand lines: where the time went, and what failed.
+# What one looks for in two thousand lines: what the processors did, and what failed.
 if [ "$(wc -l <"$RESULTS/verdicts")" -gt 50 ]; then
-    sort -rn "$RESULTS/times" | head -n 30 | awk '{ printf "%s%s %d s", NR == 1 ? "longest: " : ", ", $2, $1 } END { print "" }'
+    sort -rn "$RESULTS/times" | head -n 30 | awk '{ printf "%s%s %d s (%d)", NR == 1 ? "processor time (and time passed): " : ", ", $3, $1, $2 } END { print "" }'
     cat "$RESULTS/failures"
 fi
 
