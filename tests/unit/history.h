@@ -78,6 +78,8 @@ static inline void keep(const LockRank *to, const LockRank *r)
     for (uint32_t i = 0; i < r->p->nstate; i++) {
         keep_tensor(to, r, r->p->state[i].weight);
         keep_tensor(to, r, r->p->state[i].gradient);
+        for (int k = 0; k < 2; k++)
+            keep_tensor(to, r, r->p->state[i].moment[k]);
     }
 }
 
