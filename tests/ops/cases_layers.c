@@ -233,12 +233,12 @@ static ValueId sum_squares(Maker *m)
     return finish(m, &s);
 }
 
-static ValueId optimizer(Maker *m)
+static ValueId optimizer_of(Maker *m, Fill squares)
 {
     bool adamw = m->of->op == OP_adamw;
     DimId a = dim(m, "a", 13, 4099);
     ValueId w = reals(m, "w", AXES(a)), g = reals(m, "g", AXES(a)), m1 = reals(m, "m", AXES(a)), v = reals_in(m, "v", 0.1, 1, AXES(a));
-    ValueId norm = value(m, "norm", ROLE_INPUT, DT_f64, (Fill){4, 9}, SCALAR);
+    ValueId norm = value(m, "norm", ROLE_INPUT, DT_f64, squares, SCALAR);
     OpSpec s = start(m, m->of->op, ARGS(w, g, m1));
     if (adamw)
         s.arg[s.narg++] = v;
@@ -251,6 +251,9 @@ static ValueId optimizer(Maker *m)
                                   .eps = 1e-8, .weight_decay = 0.1, .momentum = 0.9, .clip = 1};
     return finish(m, &s);
 }
+
+static ValueId optimizer(Maker *m) { return optimizer_of(m, (Fill){4, 9}); }
+static ValueId optimizer_skips(Maker *m) { return optimizer_of(m, (Fill){NAN, NAN}); }
 
 static ValueId constant(Maker *m)
 {
@@ -281,6 +284,7 @@ const Case layer_cases[] = {
     {"silu_mul", OP_silu_mul, silu_mul, true}, {"silu_mul_grad", OP_silu_mul_grad, silu_mul_grad, true},
     {"linear_gelu", OP_linear_gelu, linear_gelu, true}, {"sum_squares", OP_sum_squares, sum_squares, true},
     {"adamw", OP_adamw, optimizer, true}, {"sgd", OP_sgd, optimizer, true},
+    {"adamw, skipped", OP_adamw, optimizer_skips, true}, {"sgd, skipped", OP_sgd, optimizer_skips, true},
     {"constant", OP_constant, constant, true}, {"zeros", OP_zeros, constant, true},
 };
 const int nlayer_cases = sizeof layer_cases / sizeof *layer_cases;
