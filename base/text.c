@@ -137,26 +137,44 @@ uint32_t fnv1a(const char *s)
 
 /* ---- streams ---- */
 
+/* What glibc's own streams into memory have no room for they drop, and say nothing. */
+static ssize_t keep_text(void *cookie, const char *from, size_t n)
+{
+    TextStream *s = cookie;
+    if (s->missing)
+        return 0;
+    if (s->room - s->n < n) {
+        size_t room = 2 * (s->room + n);
+        char *text = realloc(s->text, room);
+        if (!text) {
+            s->missing = room;
+            return 0;
+        }
+        s->text = text;
+        s->room = room;
+    }
+    memcpy(s->text + s->n, from, n);
+    s->n += n;
+    return (ssize_t)n;
+}
+
 void text_stream_open(TextStream *s)
 {
     *s = (TextStream){0};
-    s->f = open_memstream(&s->text, &s->n);
+    s->f = fopencookie(s, "w", (cookie_io_functions_t){.write = keep_text});
     if (!s->f)
         out_of_memory(BUFSIZ, "a text");
 }
 
-/* Closing asks for memory once more, and does not say when there was none. */
 const char *text_stream_take(TextStream *s, Arena *a, size_t *bytes)
 {
-    bool good = fflush(s->f) == 0 && !ferror(s->f);
-    size_t n = s->n;
     fclose(s->f);
-    if (!good || !s->text)
-        out_of_memory(n + 1, "a text");
-    const char *text = arena_strndup(a, s->text, n);
+    if (s->missing)
+        out_of_memory(s->missing, "a text");
+    const char *text = arena_strndup(a, s->text ? s->text : "", s->n);
     free(s->text);
     if (bytes)
-        *bytes = n;
+        *bytes = s->n;
     return text;
 }
 
@@ -186,6 +204,8 @@ char *read_stream(Arena *a, FILE *f, size_t *bytes)
 char *read_file(Arena *a, const char *path, size_t *bytes)
 {
     FILE *f = fopen(path, "rb");
+    if (!f && errno == ENOMEM)
+        out_of_memory(sizeof *f, "the file '%s'", path);
     if (!f)
         return NULL;
     char *buf = read_stream(a, f, bytes);

@@ -38,14 +38,15 @@ uint32_t fnv1a(const char *s);
 /* A stream into memory: print to `f`, then take the text.  What the machine has no memory
  * for ends the program, as in an arena. */
 typedef struct TextStream {
-    FILE  *f;
-    char  *text;
-    size_t n;
+    FILE  *f;                         /* writes to this struct, which must stay where it is */
+    char  *text;                      /* n bytes, in room for more; this struct's own */
+    size_t n, room, missing;          /* missing: bytes that could not be had; 0: all could */
 } TextStream;
 void        text_stream_open(TextStream *);
 const char *text_stream_take(TextStream *, Arena *, size_t *bytes);      /* bytes without the NUL; NULL: not asked */
 
-/* Read a whole file. NULL with errno set when it cannot be; `*bytes` excludes the NUL. */
+/* Read a whole file. NULL with errno set when it cannot be, but for memory, whose lack ends the program; `*bytes` excludes
+ * the NUL. */
 char *read_file(Arena *, const char *path, size_t *bytes);
 /* The same for what is left of an open stream. */
 char *read_stream(Arena *, FILE *, size_t *bytes);

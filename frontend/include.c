@@ -1,5 +1,6 @@
 /* Loading: a file, or text in memory, and everything it includes. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,12 +81,8 @@ static const char *folder_of(Arena *a, const char *path)
 /* The path without links and dots, or NULL with errno set. */
 static const char *resolve(Arena *a, const char *path)
 {
-    char *real = realpath(path, NULL);
-    if (!real)
-        return NULL;
-    const char *copy = arena_strdup(a, real);
-    free(real);
-    return copy;
+    char real[PATH_MAX];
+    return realpath(path, real) ? arena_strdup(a, real) : NULL;
 }
 
 static bool seen_before(Loader *l, const char *real)

@@ -26,6 +26,14 @@ all() {
 }
 all "plan" 80 $(pplan plan $model)
 all "plan -o" 80 $(pplan plan $model -o new.plan)
+included="$MODELS/tiny/tiny_gpt2.pmodel -c laptop1 -D batch=4 -D seq=8 -D vocab=16 -D hidden=8 -D heads=2"
+all "plan -o, files included" 80 $(pplan plan $included -D layers=1 -o new.plan)
+# A plan that outgrows what a stream holds at first.
+long=(-D layers=100 --with "devices = [0]; microbatches = 1; $(for ((i = 0; i < 100; i++)); do echo "recompute h[$i].attn full; recompute h[$i].mlp full;"; done)")
+last=30
+all "plan -o, the end of a long plan" 20 $(pplan plan $included) "${long[@]}" -o new.plan
+check "it is long" '[ "$(wc -c <good.plan)" -gt 8192 ]'
+last=
 all "plan --json" 200 $(pplan plan $model --json)
 "$RELEASE/pplan" plan $model -o p.plan >/dev/null
 all "dump --program" 40 $(pplan dump p.plan --program)

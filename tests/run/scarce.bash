@@ -28,7 +28,7 @@ wrong() {
     [ $nwrong -gt 5 ] || { echo "$1: exit $status after $took ms, $(cat hit)"; head -n 8 said; }
 }
 
-# sweep OF RANK MOST COMMAND...: fail each call, or MOST of them at even distances; `begin` comes
+# sweep OF RANK MOST COMMAND...: fail each call, or MOST of them at even distances, or with $last set the last so many; `begin` comes
 # before each run, and `sound` judges it when it was status 0 or 3.  $nrun, $nfailed, $nwrong.
 sweep() {
     local of=$1 rank=$2 most=$3 n step
@@ -37,7 +37,8 @@ sweep() {
     begin
     n=$(count "$of" "$rank" "$@")
     step=$((n > most ? n / most : 1))
-    for ((k = n > most ? 1 + step / 2 : 1; k <= n; k += step)); do
+    [ -z "${last:-}" ] || most=$n step=1
+    for ((k = n > most ? 1 + step / 2 : n - ${last:-n} + 1; k <= n; k += step)); do
         begin
         failing "$k" "$of" "$rank" "$@"
         nrun=$((nrun + 1))
