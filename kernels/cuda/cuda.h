@@ -18,12 +18,16 @@ typedef struct CudaStep {
     double   lr, correction1, correction2;
 } CudaStep;
 
+/* What a library said as it failed; library is NULL: none did. */
+typedef struct CudaFault { const char *library; char words[256]; } CudaFault;
+
 typedef struct CudaCall {
     KCall           call;             /* arg, out and work are device addresses; work: cuda_workspace() bytes, aligned to 256; no team */
     const CudaStep *now;              /* device memory */
     cudaStream_t    stream;           /* not the default one */
     struct cublasLtContext *lt;       /* a cublasLtHandle_t */
     void           *lt_work;          /* CUDA_LT_WORKSPACE bytes of device memory, for products on this stream alone */
+    CudaFault      *fault;            /* where a launcher leaves it; NULL: nobody asks */
 } CudaCall;
 
 enum { CUDA_LT_WORKSPACE = 32 << 20 };
@@ -44,6 +48,9 @@ size_t cuda_cudnn_version(const char **why);
 #define CUDA(op) cudaError_t cuda_##op(const CudaCall *c);
 #include "kernels/cuda/cuda.def"
 #undef CUDA
+
+/* A call into a library failed: the error of what was executed before, if that is why, else cudaErrorUnknown and the library's words. */
+cudaError_t cuda_library_failed(const CudaCall *, const char *library, const char *words);
 
 /* The product of arguments 0 and 1 by loops, for what is no matrix product; bias: argument 2 is added. */
 cudaError_t cuda_product(const CudaCall *, bool bias);

@@ -222,7 +222,7 @@ static cudaError_t multiply_all(const CudaCall *c, const Product *p, cublasLtEpi
         key.align_c = alignment(at.y);
         cublasStatus_t s = multiply(c, &key, &at);
         if (s != CUBLAS_STATUS_SUCCESS)
-            return s == CUBLAS_STATUS_NOT_SUPPORTED ? cudaErrorNotSupported : cudaErrorUnknown;
+            return s == CUBLAS_STATUS_NOT_SUPPORTED ? cudaErrorNotSupported : cuda_library_failed(c, "cuBLASLt", cublasLtGetStatusString(s));
         if (even)
             break;
     }

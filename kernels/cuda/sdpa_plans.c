@@ -190,5 +190,9 @@ cudaError_t sdpa_execute(const CudaCall *c, const SdpaPlan *plan)
     h->stream = c->stream;
     if (status == CUDNN_STATUS_SUCCESS)
         status = dnn_execute(lib, h->cudnn, plan->plan, o.n, o.number, o.at, k->work);
-    return status == CUDNN_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+    if (status == CUDNN_STATUS_SUCCESS)
+        return cudaSuccess;
+    char words[256] = "";
+    lib->cudnnGetLastErrorString(words, sizeof words);
+    return cuda_library_failed(c, "cuDNN", words);
 }

@@ -41,8 +41,9 @@ Status cuda_failed(const Rank *r, const char *call, cudaError_t e)
     if (!is_late(e))
         return device_failed(r, call, cudaGetErrorString(e));
     Arena *a = arena_new("message");
+    const char *streams = streams_text(a, r);
     r->device->instr = -1;
-    Status s = device_failed(r, "what it executed", arena_printf(a, "%s; %s", cudaGetErrorString(e), streams_text(a, r)));
+    Status s = device_failed(r, "what it executed", arena_printf(a, "%s; %s", cudaGetErrorString(e), streams));
     arena_free(a);
     return s;
 }

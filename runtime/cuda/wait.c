@@ -75,6 +75,9 @@ const char *streams_text(Arena *a, const Rank *r)
     for (int s = 0; s < STREAMS; s++)
         if (r->device->marks.first[s] >= 0)
             name_stream(&t, r, (Stream)s);
+    const int64_t now = r->device->instr;
+    if (!t.n && now >= 0)
+        text_add(&t, "all before instruction %lld (%s '%s') was done", (long long)now, op_info[r->program->instr[now].op].name, r->program->instr[now].path);
     return t.n ? t.s : "the streams are empty";
 }
 

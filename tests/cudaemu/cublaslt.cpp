@@ -271,6 +271,20 @@ static cublasStatus_t check_promises(const Gemm &g, const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
+extern "C" const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "no error";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "the library has no handle";
+    case CUBLAS_STATUS_ALLOC_FAILED: return "no memory was left";
+    case CUBLAS_STATUS_INVALID_VALUE: return "a value that is not accepted";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "the device did not execute it";
+    case CUBLAS_STATUS_INTERNAL_ERROR: return "an internal operation failed";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "this is not supported";
+    default: return "a status without a name";
+    }
+}
+
 extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
     cublasLtMatrixLayout_t a_desc, const void *b, cublasLtMatrixLayout_t b_desc, const void *beta, const void *c,
     cublasLtMatrixLayout_t c_desc, void *d, cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t *algo, void *workspace,

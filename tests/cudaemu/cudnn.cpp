@@ -554,7 +554,7 @@ static int cudnnBackendExecute(cudnnContext *handle, void *plan, void *operands)
 {
     Hidden hidden;
     if (int code = fault("cudnnBackendExecute"))
-        return code;
+        return refuse(code, "a fault that was asked for");
     if (handle->device != current_device())
         report("a handle of cuDNN for device %d is used on device %d", handle->device, current_device());
     cudaStream_t s = resolve(handle->stream, "a graph of cuDNN");

@@ -66,7 +66,7 @@ runs() {
     plan two.plan llama "layers=2 dtype=bf16" "mesh dp = 2; devices = [0, 1]; microbatches = 2"
     check "each of two ranks has plans for its own device" 'train cudaemu two.plan two --ranks threads && agree two cpu 1e-2 && ! grep "own kernels" said'
     check "--version names cuDNN" '"$PRUN" --version | grep -q "^cudaemu: .*, cuDNN 9.19.0" && CUDAEMU_CUDNN=0 "$PRUN" --version | grep -q "^cudaemu: .*, no cuDNN"'
-    check "a call that fails ends the run" 'CUDAEMU_FAIL=cudnnBackendExecute:3=5000 refused 3 "at instruction" "$PRUN" plain.plan --device cudaemu --data t.txt --steps 2'
+    check "a call that fails ends the run" 'CUDAEMU_FAIL=cudnnBackendExecute:3=5000 refused 3 "cuDNN: a fault that was asked for, at instruction" "$PRUN" plain.plan --device cudaemu --data t.txt --steps 2'
 }
 
 all() { ops && runs || echo "not ok a run of these tests failed"; }
