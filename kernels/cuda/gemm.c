@@ -16,7 +16,7 @@ typedef struct Key {
     int64_t  m, n, k, lda, ldb, ldc, stride_a, stride_b, stride_c, stride_bias, batches;
     uint32_t ta, tb, type, result_type, epilogue, align_a, align_b, align_c;
     int64_t  ld_aux, device;
-    uint32_t adds, pad;
+    uint32_t align_bias, pad;
 } Key;
 
 typedef struct Entry {
@@ -37,11 +37,11 @@ static cudaDataType data_type(uint32_t t)
     return t == DT_bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* The alignment of an address, as far as it matters. */
+/* The alignment of an address, as far as all slots of a buffer share it. */
 static uint32_t alignment(const void *p)
 {
     uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
-    return low == 0 || low > 256 ? 256 : (uint32_t)low;
+    return low == 0 || low > BUFFER_ALIGN ? BUFFER_ALIGN : (uint32_t)low;
 }
 
 static cublasStatus_t layout(cublasLtMatrixLayout_t *l, uint32_t type, int64_t rows, int64_t columns, int64_t ld, int64_t batches, int64_t stride)
@@ -89,7 +89,8 @@ static cublasStatus_t describe(cublasLtMatmulDesc_t *d, const Key *k, const void
 static cublasStatus_t prefer(cublasLtMatmulPreference_t *p, const Key *k)
 {
     uint64_t workspace = CUDA_LT_WORKSPACE;
-    const uint32_t bytes[] = {k->align_b, k->align_a, k->align_c, k->align_c};
+    uint32_t result = k->align_bias < k->align_c ? k->align_bias : k->align_c;       /* what an epilogue reads is taken with the result */
+    const uint32_t bytes[] = {k->align_b, k->align_a, k->align_c, result};
     const cublasLtMatmulPreferenceAttributes_t what[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -152,7 +153,7 @@ typedef struct Pointers { const void *a, *b, *bias; void *y, *aux; } Pointers;
 
 static cublasStatus_t multiply(const CudaCall *c, const Key *k, const Pointers *p)
 {
-    const float one = 1, beta = k->adds ? 1 : 0;
+    const float one = 1, beta = kcall_adds(&c->call, 0) ? 1 : 0;
     cublasLtMatmulDesc_t d = NULL;
     cublasStatus_t s = describe(&d, k, p->bias, p->aux);
     const Entry *e = s == CUBLAS_STATUS_SUCCESS ? entry_of(c->lt, d, k) : NULL;
@@ -202,15 +203,16 @@ static Key key_of(const KCall *c, const Product *p, int64_t batches, const int64
     cudaGetDevice(&device);
     return (Key){.m = g->m, .n = g->n, .k = g->k, .lda = g->lda, .ldb = g->ldb, .ldc = g->ldc, .stride_a = step[p->swapped],
                  .stride_b = step[!p->swapped], .stride_c = step[2], .stride_bias = step[3], .batches = batches, .ta = g->ta, .tb = g->tb,
-                 .type = c->argt[0]->dtype, .result_type = c->outt[0]->dtype, .adds = kcall_adds(c, 0), .device = device};
+                 .type = c->argt[0]->dtype, .result_type = c->outt[0]->dtype, .device = device};
 }
 
-/* The product of each batch index, all at once where they are evenly spaced.  `epilogue`: CUBLASLT_EPILOGUE_... */
+/* The product of each batch index, all at once where they are evenly spaced.  `epilogue`: CUBLASLT_EPILOGUE_...
+ * cudaErrorNotSupported: it is none of cuBLASLt's, and nothing was done. */
 static cudaError_t multiply_all(const CudaCall *c, const Product *p, cublasLtEpilogue_t epilogue, bool biased, void *aux)
 {
     const KCall *k = &c->call;
     int64_t batches, step[4];
-    bool even = fold_batch(k, p->batch, &batches, step);
+    bool even = fold_batch(k, p->batch, &batches, step), begun = false;
     Key key = key_of(k, p, even ? batches : 1, step);
     key.epilogue = (uint32_t)epilogue;
     key.ld_aux = aux ? key.ldc : 0;
@@ -220,9 +222,13 @@ static cudaError_t multiply_all(const CudaCall *c, const Product *p, cublasLtEpi
         key.align_a = alignment(at.a);
         key.align_b = alignment(at.b);
         key.align_c = alignment(at.y);
+        key.align_bias = alignment(at.bias);
         cublasStatus_t s = multiply(c, &key, &at);
+        if (s == CUBLAS_STATUS_NOT_SUPPORTED && !begun)
+            return cudaErrorNotSupported;
         if (s != CUBLAS_STATUS_SUCCESS)
-            return s == CUBLAS_STATUS_NOT_SUPPORTED ? cudaErrorNotSupported : cuda_library_failed(c, "cuBLASLt", cublasLtGetStatusString(s));
+            return cuda_library_failed(c, "cuBLASLt", cublasLtGetStatusString(s));
+        begun = true;
         if (even)
             break;
     }
@@ -238,9 +244,10 @@ static bool is_gemm(const KCall *c, bool biased, Product *p)
 static cudaError_t product(const CudaCall *c, bool biased)
 {
     Product p;
-    if (!is_gemm(&c->call, biased, &p))
-        return cuda_product(c, biased);
-    return multiply_all(c, &p, biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, biased, NULL);
+    cudaError_t e = cudaErrorNotSupported;
+    if (is_gemm(&c->call, biased, &p))
+        e = multiply_all(c, &p, biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, biased, NULL);
+    return e == cudaErrorNotSupported ? cuda_product(c, biased) : e;
 }
 
 cudaError_t cuda_contract(const CudaCall *c)
@@ -266,14 +273,17 @@ cudaError_t cuda_linear_gelu(const CudaCall *c)
     bool biased = k->in->narg > 2 && k->arg[2];
     void *pre = k->in->nout > 1 ? k->out[1] : NULL;
     Product p;
+    cudaError_t e = cudaErrorNotSupported;
     if (is_gemm(k, biased, &p) && gelu_fits(k, &p, pre))
-        return multiply_all(c, &p, biased ? pre ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS
-                                          : pre ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU, biased, pre);
+        e = multiply_all(c, &p, biased ? pre ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS
+                                       : pre ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU, biased, pre);
+    if (e != cudaErrorNotSupported)
+        return e;
     CudaCall inner = *c;
     if (pre) {
         inner.call.out[0] = pre;
         inner.call.outt[0] = k->outt[1];
     }
-    cudaError_t e = product(&inner, biased);
+    e = product(&inner, biased);
     return e ? e : cuda_gelu_of(c, inner.call.outt[0], inner.call.out[0]);
 }

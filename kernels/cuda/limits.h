@@ -5,6 +5,7 @@
 
 enum {
     CUDA_PARTS = 1024,                /* most blocks that a sum over all rows is cut into */
+    CUDA_GRID_MOST = 65535,           /* blocks along the second and third axis of a grid */
     CUDA_HEAD_MOST = 256,             /* widest head of attention: a tile of keys must fit in 48 KB */
     CUDA_EXPERTS_MOST = 4096          /* most experts of a router: a row of probabilities must */
 };

@@ -29,18 +29,21 @@ static bool is_attention(const Instr *in)
     return in->op == OP_attention || in->op == OP_attention_grad;
 }
 
-/* Rows of shared memory hold so much and no more. */
-static bool fits_shared(const Instr *in, const Program *p)
+/* Rows of shared memory hold so much and no more, nor do grids, which have an axis of heads and one of leading indices. */
+static bool fits(const Instr *in, const Program *p)
 {
     int q = in->op == OP_attention_grad ? 1 : 0;
-    if (is_attention(in))
-        return row_length(&p->tensor[in->arg[q].i]) <= CUDA_HEAD_MOST;
+    if (is_attention(in)) {
+        const Tensor *t = &p->tensor[in->arg[q].i];
+        int64_t heads = t->axis[t->rank - 2].local, of_one = t->axis[t->rank - 3].local * heads * row_length(t);
+        return row_length(t) <= CUDA_HEAD_MOST && heads <= CUDA_GRID_MOST && tensor_elements(t) <= CUDA_GRID_MOST * of_one;
+    }
     return in->op != OP_router || row_length(&p->tensor[in->out[0].i]) <= CUDA_EXPERTS_MOST;
 }
 
 CudaKernel cuda_kernel_of(const Instr *in, const Program *p)
 {
-    return types_fit(in, p) && fits_shared(in, p) ? table[in->op] : NULL;
+    return types_fit(in, p) && fits(in, p) ? table[in->op] : NULL;
 }
 
 /* A partial sum of each block; for the gradient of attention also a number for each query and head, for that of a table two

@@ -268,6 +268,10 @@ static cublasStatus_t check_promises(const Gemm &g, const cublasLtMatmulAlgo_t *
             report("cublasLtMatmul: %c at %p is not aligned to the %u bytes that the heuristic was told of", "ABCD"[i], all[i]->p, q.alignment[i]);
             return CUBLAS_STATUS_NOT_SUPPORTED;
         }
+    if (g.ep.bits & EP_BIAS && q.alignment[3] && reinterpret_cast<uintptr_t>(g.ep.bias) % q.alignment[3]) {
+        report("cublasLtMatmul: the bias at %p is not aligned to the %u bytes that the heuristic was told of for D", g.ep.bias, q.alignment[3]);
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -320,6 +320,21 @@ static void at_offset(uint32_t alignment)
 static void misaligned() { at_offset(0); }
 static void announced() { at_offset(2); }
 
+/* A bias is promised with the result. */
+static void bias_at_offset(uint32_t alignment)
+{
+    Lt lt = new_lt(CUBLASLT_EPILOGUE_BIAS);
+    if (alignment)
+        OK(cublasLtMatmulPreferenceSetAttribute(lt.preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment));
+    LtCase c = lt_case();
+    set(lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<char *>(put(values(M + 8, 3), LT_TYPE)) + 2);
+    OK(find(&lt));
+    OK(multiply(lt, c.da, c.db, c.dd));
+    OK(cudaStreamSynchronize(lt.stream));
+}
+static void misaligned_bias() { bias_at_offset(0); }
+static void announced_bias() { bias_at_offset(2); }
+
 static const Case cases[] = {
     {"products, all transposes, batches", all_transposes, nullptr, nullptr},
     {"products on many streams at once", at_once, nullptr, nullptr},
@@ -332,6 +347,8 @@ static const Case cases[] = {
     {"descriptors that are refused", lt_refused, nullptr, nullptr},
     {"a misaligned matrix", misaligned, "is not aligned to the 16 bytes", nullptr},
     {"a misaligned matrix, announced", announced, nullptr, nullptr},
+    {"a misaligned bias", misaligned_bias, "is not aligned to the 16 bytes that the heuristic was told of for D", nullptr},
+    {"a misaligned bias, announced", announced_bias, nullptr, nullptr},
 };
 
 int main(int argc, char **argv) { return RUN_CASES(argc, argv, cases); }
