@@ -17,14 +17,15 @@ static Status nccl_failed(const Rank *r, const char *call, ncclResult_t e)
 /* Until NCCL has taken a call on a communicator. */
 static Status taken(const Rank *r, ncclComm_t comm, const char *call, ncclResult_t e)
 {
-    if (e == ncclSuccess)
-        return OK;
-    for (await_begin(r); e == ncclInProgress; nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL)) {
-        TRY(await_more(r));
+    Status s = OK;
+    r->device->asked = call;
+    for (await_begin(r); e == ncclInProgress && s == OK; nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL)) {
+        s = await_more(r);
         ncclResult_t asked = ncclCommGetAsyncError(comm, &e);
         e = asked == ncclSuccess ? e : asked;
     }
-    return e == ncclSuccess ? OK : nccl_failed(r, call, e);
+    r->device->asked = NULL;
+    return s != OK || e == ncclSuccess ? s : nccl_failed(r, call, e);
 }
 
 #define NCCL_TRY(rank, comm, call) TRY(taken((rank), (comm), #call, (call)))
@@ -139,8 +140,10 @@ static Status split(Rank *r, const GroupIds *ids, uint32_t id)
     int color = c ? (int)group_place(ids, channel_name(c)) : NCCL_SPLIT_NOCOLOR;
     int key = c ? place_in_channel(c, r->program->rank) : 0;
     Status s = taken(r, d->world, "ncclCommSplit", ncclCommSplit(d->world, color, key, comm, &config));
-    if (c)
+    if (c) {
         c->stands = c->comm != NULL;
+        c->id = id;
+    }
     TRY(s);
     return c ? taken(r, c->comm, "ncclCommSplit", ncclInProgress) : OK;
 }
@@ -155,26 +158,50 @@ Status comms_open(Rank *r)
     TRY(r->end->comm->all_gather(r->all, &mine, all, (int64_t)n * (int64_t)(sizeof mine / sizeof(int64_t)), DT_i64));
     const GroupIds ids = group_ids(r->arena, all, n);
     TRY(make_world(r));
+    r->device->nid = ids.nid;
     for (uint32_t id = 0; id < ids.nid; id++)
         TRY(split(r, &ids, id));
     return OK;
 }
 
-/* NCCL ends what it has going on beside; of a run that failed nothing can be waited for. */
-static void end_comm(const Rank *r, ncclComm_t comm)
+/* Of a run that failed nothing can be waited for.  An abort waits for the device once its own kernel has ended, and so for
+ * those of other communicators, unless all are told in one group, as NCCL 2.22 lets them be. */
+static void abort_all(const DeviceRank *d)
 {
-    bool ended = r->device->failed == OK && taken(r, comm, "ncclCommFinalize", ncclCommFinalize(comm)) == OK;
-    (void)(ended ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+    int version = 0;
+    bool grouped = ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 22, 0);
+    if (grouped)
+        (void)ncclGroupStart();
+    for (uint32_t i = 0; i < d->nchannel; i++)
+        if (d->channel[i].stands)
+            (void)ncclCommAbort(d->channel[i].comm);
+    if (d->world_stands)
+        (void)ncclCommAbort(d->world);
+    if (grouped)
+        (void)ncclGroupEnd();
 }
 
+/* NCCL ends what it has going on beside. */
+static void end_comm(Rank *r, ncclComm_t *comm, bool *stands)
+{
+    if (!*stands || taken(r, *comm, "ncclCommFinalize", ncclCommFinalize(*comm)) != OK)
+        return;
+    *stands = false;
+    (void)ncclCommDestroy(*comm);
+}
+
+/* In the order in which they were made, as members may wait for each other. */
 void comms_close(Rank *r)
 {
     DeviceRank *d = r->device;
-    for (uint32_t i = 0; i < d->nchannel; i++)
-        if (d->channel[i].stands)
-            end_comm(r, d->channel[i].comm);
-    if (d->world_stands)
-        end_comm(r, d->world);
+    for (uint32_t id = 0; id < d->nid; id++)
+        for (uint32_t i = 0; i < d->nchannel && d->failed == OK; i++)
+            if (d->channel[i].id == id)
+                end_comm(r, &d->channel[i].comm, &d->channel[i].stands);
+    if (d->failed == OK)
+        end_comm(r, &d->world, &d->world_stands);
+    if (d->failed != OK)
+        abort_all(d);
 }
 
 Status comms_check(const Rank *r)

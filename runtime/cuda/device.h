@@ -14,6 +14,7 @@
 
 /* ---- marks: how far the streams have come ---- */
 
+enum { SETUP_SECONDS = 120 };                         /* without a sign of life while communicators are made, and until they are connected */
 enum { MARKS = 4096, MARK_EVERY = 8 };               /* marks at a time; instructions of the compute stream from one to the next */
 
 /* An event after an instruction, on its stream; where it is timed, one before and one after it that know when they were reached. */
@@ -85,7 +86,12 @@ typedef struct Recorded {
 
 /* One for each group and stream, and one for the messages between two ranks: what is on one communicator runs in the
  * order in which it is issued. */
-typedef struct Channel { RankGroup ranks; uint32_t use; ncclComm_t comm; bool stands; } Channel;
+typedef struct Channel {
+    RankGroup  ranks;
+    uint32_t   use, id;               /* id: its place in the order in which all ranks make and end them */
+    ncclComm_t comm;
+    bool       stands;
+} Channel;
 
 /* An instruction of communication that waits for its neighbours; only messages do. */
 typedef struct Message { KCall call; Call of; Mark *mark; } Message;
@@ -118,6 +124,7 @@ typedef struct DeviceRank {
     int          ordinal;             /* of the GPU among those of this machine */
     Status       failed;              /* the first failure; all that follows ends with it */
     int64_t      instr;               /* being issued, for messages; -1: none */
+    const char  *asked;               /* the call of NCCL that is waited for; NULL: none */
     cudaStream_t stream[STREAMS], side;              /* side: between host and device */
     cudaEvent_t  fed, done, end[STREAMS];            /* of the latest list: what it reads is there; all of it is done; one stream is */
     struct cublasLtContext *lt;
@@ -135,7 +142,7 @@ typedef struct DeviceRank {
     Scalars      scalars;
     ncclComm_t   world;
     bool         world_stands;
-    Channel     *channel; uint32_t nchannel;
+    Channel     *channel; uint32_t nchannel, nid;    /* nid: ids of channels in the world, of which this rank has some */
     uint32_t    *via;                 /* per instruction of communication: its channel */
     Held         held;
     double       looked, idle;        /* of the wait that goes on: when the host looked last; seconds in which no stream got on, */

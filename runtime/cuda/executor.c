@@ -134,6 +134,7 @@ static Status gpu_join(Rank *r)
     if (!r->world)
         return OK;
     TRY(check_device(r));
+    r->device->limit = r->timeout > SETUP_SECONDS ? r->timeout : SETUP_SECONDS;
     return comms_open(r);
 }
 

@@ -1,6 +1,7 @@
 /* Waiting for streams: the host looks at events and never sleeps in a call of CUDA, so that it sees a lost rank,
  * an error of a communicator, and streams that stand still. */
 #include <sched.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/text.h"
@@ -84,9 +85,11 @@ const char *streams_text(Arena *a, const Rank *r)
 /* The run is over: nothing was done on any stream for so long. */
 static Status stands_still(const Rank *r)
 {
+    DeviceRank *d = r->device;
     Arena *a = arena_new("message");
-    r->device->instr = -1;
-    Status status = device_failed(r, "stuck", arena_printf(a, "no instruction was completed for %.3g s; %s", r->device->limit, streams_text(a, r)));
+    const char *what = d->asked ? arena_printf(a, "%.*s is at work", (int)strcspn(d->asked, "("), d->asked) : "no instruction was completed";
+    d->instr = -1;
+    Status status = device_failed(r, "stuck", arena_printf(a, "%s for %.3g s; %s", what, d->limit, streams_text(a, r)));
     arena_free(a);
     return status;
 }

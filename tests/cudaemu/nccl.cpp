@@ -59,6 +59,9 @@ struct Pending {
 static thread_local int depth;
 static thread_local std::vector<Pending> pending;
 static thread_local std::vector<Start> starts;
+static thread_local std::vector<ncclComm *> aborts;
+
+static std::vector<ncclComm *> standing;            /* communicators; guarded by issued_lock */
 
 /* Whether all ranks of the communicator issue the message, one to send and one to receive it. */
 static bool is_of_both(const Transfer &t) { return t.comm->size == 2 && t.peer != t.comm->rank; }
@@ -277,6 +280,8 @@ static ncclComm *new_comm(int size, int rank, const ncclConfig_t *config, bool b
     c->device = current_device();
     c->blocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0 : blocking;
     c->random = Random(500 + (uint64_t)rank);
+    Guard guard(issued_lock);
+    standing.push_back(c);
     return c;
 }
 
@@ -440,8 +445,32 @@ extern "C" ncclResult_t ncclCommDestroy(ncclComm_t c)
     static std::vector<ncclComm *> *kept = new std::vector<ncclComm *>();
     Guard guard(issued_lock);
     kept->push_back(c);
+    standing.erase(std::remove(standing.begin(), standing.end(), c), standing.end());
     return ncclSuccess;
 }
+
+namespace cudaemu {
+
+/* What an aborted communicator has on its device is freed, and that waits for the device: for other communicators too. */
+static void finish_aborts(const std::vector<ncclComm *> &list)
+{
+    std::vector<ncclComm *> all;
+    {
+        Guard guard(issued_lock);
+        all = standing;
+    }
+    for (ncclComm *c : list) {
+        while (c->state.load() == ncclInProgress)
+            usleep(100);
+        for (ncclComm *other : all)
+            if (other->device == c->device)
+                order_wait(&other->order);
+    }
+    for (ncclComm *c : list)
+        ncclCommDestroy(c);
+}
+
+} /* namespace cudaemu */
 
 /* Ends what this rank waits for, and lets the others know. */
 extern "C" ncclResult_t ncclCommAbort(ncclComm_t c)
@@ -454,9 +483,11 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t c)
         world_doing(c->world, c->rank, "has aborted");
         c->world->aborted = 1 + c->rank;
     }
-    while (c->state.load() == ncclInProgress)
-        usleep(100);
-    return ncclCommDestroy(c);
+    if (depth)
+        aborts.push_back(c);
+    else
+        finish_aborts({c});
+    return ncclSuccess;
 }
 
 extern "C" ncclResult_t ncclCommCount(const ncclComm_t c, int *n) { *n = c->size; return ncclSuccess; }
@@ -478,6 +509,9 @@ extern "C" ncclResult_t ncclGroupEnd(void)
         return ncclInvalidUsage;
     if (--depth)
         return ncclSuccess;
+    std::vector<ncclComm *> ended;
+    ended.swap(aborts);
+    finish_aborts(ended);
     std::vector<Start> begun;
     begun.swap(starts);
     std::vector<pthread_t> threads;
