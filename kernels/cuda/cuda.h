@@ -42,6 +42,8 @@ CudaKernel cuda_kernel_of(const Instr *, const Program *);
 int64_t cuda_workspace(const Instr *, const Program *);
 /* NULL: an attention or its gradient is executed by cuDNN; else why not.  cuda_workspace() was asked before. */
 const char *cuda_not_cudnn(const Instr *, const Program *);
+/* Of the products launched so far: how many shapes cuBLASLt does not support, so that they run by loops. */
+int cuda_products_by_loops(void);
 /* The version of cuDNN; 0: it is not there, and *why says it. */
 size_t cuda_cudnn_version(const char **why);
 

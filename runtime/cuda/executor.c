@@ -212,7 +212,7 @@ static const char *gpu_memory(Arena *a, const Rank *r)
 }
 
 /* Why attention in bf16 runs without cuDNN: each reason once. */
-static const char *gpu_forms_note(Arena *a, const Rank *r)
+static const char *attention_reasons(Arena *a, const Rank *r)
 {
     const Program *p = r->program;
     Text reasons = text_new(a);
@@ -223,7 +223,19 @@ static const char *gpu_forms_note(Arena *a, const Rank *r)
         if (why && !(reasons.n && strstr(reasons.s, why)))
             text_add(&reasons, "%s%s", reasons.n ? "; " : "", why);
     }
-    return reasons.n ? arena_printf(a, "attention by prun's own kernels instead of cuDNN's: %s", reasons.s) : NULL;
+    return reasons.s;
+}
+
+static const char *gpu_forms_note(Arena *a, const Rank *r)
+{
+    const char *reasons = attention_reasons(a, r);
+    int loops = cuda_products_by_loops();
+    Text note = text_new(a);
+    if (*reasons)
+        text_add(&note, "attention by prun's own kernels instead of cuDNN's: %s", reasons);
+    if (loops)
+        text_add(&note, "%sproducts of %d shapes by loops, which are slow, as cuBLASLt does not support them", note.n ? "; " : "", loops);
+    return note.n ? note.s : NULL;
 }
 
 static const char *gpu_about(Arena *a)

@@ -23,7 +23,7 @@ unsupported() {
     local faults
     faults=$(for ((i = 1; i <= 12; i++)); do printf 'cublasLtMatmulAlgoGetHeuristic:%d=15,' $i; done)
     "$PRUN" one.plan --device cudaemu --data t.txt --steps 2 --log lt 2>said && CUDAEMU_FAIL=${faults%,} "$PRUN" one.plan --device cudaemu --data t.txt --steps 2 --log own 2>said &&
-        paste <(field loss lt) <(field loss own) | awk '{ d = ($1 - $2) / $1; n += d < 1e-5 && d > -1e-5 } END { exit n != 2 }' || { cat said lt own; return 1; }
+        says "note: .*products of [0-9]+ shapes by loops, which are slow, as cuBLASLt does not support them" && paste <(field loss lt) <(field loss own) | awk '{ d = ($1 - $2) / $1; n += d < 1e-5 && d > -1e-5 } END { exit n != 2 }' || { cat said lt own; return 1; }
 }
 
 start() { "$PRUN" "$TMP/four.plan" --log "$TMP/log" "$@" >said 2>&1 & pid=$!; }
