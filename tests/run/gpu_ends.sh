@@ -42,8 +42,9 @@ all() {
     check "fewer devices than ranks are refused" 'CUDAEMU_DEVICES=3 soon 3 "error: rank 3 has no cudaemu device: 3 ranks before it are on this machine, which has 3" "$PRUN" four.plan --device cudaemu --data t.txt'
     check "a communicator with an error ends all ranks" 'CUDAEMU_FAIL=collective:40=3@1 soon 3 "error: rank 1, cudaemu 1: a communicator: internal error" "$PRUN" four.plan --device cudaemu --data t.txt --ranks threads'
     check "a rank that is lost ends the run" lost_rank
+    # Ranks whose time is over in the same moment each say so.
     for how in processes threads; do
-        check "a collective that is stuck ends the run, and says where ($how)" 'CUDAEMU_FAIL=collective:40=-1@1 soon 3 "stuck: no instruction was completed for 2 s; stream " "$PRUN" four.plan --device cudaemu --data t.txt --ranks $how --timeout 2 && once "^error: rank [0-3], cudaemu [0-3]: stuck" && says "has done instruction [0-9]+ .* and not [0-9]+ "'
+        check "a collective that is stuck ends the run, and says where ($how)" 'CUDAEMU_FAIL=collective:40=-1@1 soon 3 "stuck: no instruction was completed for 2 s; stream " "$PRUN" four.plan --device cudaemu --data t.txt --ranks $how --timeout 2 && once "^error: rank [0-3] ended: a device call failed" && says "has done instruction [0-9]+ .* and not [0-9]+ "'
     done
 }
 make_text t.txt $((64 * 16 + 1))
