@@ -8,7 +8,7 @@ facts() {
     basename -a -s .c tests/unit/test_*.c | sed 's/^/test /'
     basename -a tests/cudaemu/test_*.* | sed 's/^\([a-z_]*\)[.].*/test emu\/\1/'
     (cd tests && find golden -type f -name '*.cases') | sed 's/^\(.*\)[.]cases$/test \1/'
-    find tests/golden -mindepth 2 -maxdepth 2 -type d | sed 's/^tests/test /; s/ \//  /; s/  */ /'
+    (cd tests && find golden -mindepth 2 -maxdepth 2 -type d) | sed 's/^/test /'
     (cd tests && grep -lE 'on_devices|cudaemu' -- gpu_*.sh run/*.sh) | sed 's/^/gpus /'
     grep -E '^static void [A-Z][0-9]{2}_' tests/unit/test_bug_*.c | sed 's/.*test_\(bug_[a-z]*\)[.]c:static void \(...\).*/row \1 \2/'
 }

@@ -18,8 +18,8 @@ typedef struct CudaStep {
     double   lr, correction1, correction2;
 } CudaStep;
 
-/* What a library said as it failed; library is NULL: none did. */
-typedef struct CudaFault { const char *library; char words[256]; } CudaFault;
+/* What a library said as it failed, and its name; NULL: none did. */
+typedef struct CudaFault { const char *by; char words[256]; } CudaFault;
 
 typedef struct CudaCall {
     KCall           call;             /* arg, out and work are device addresses; work: cuda_workspace() bytes, aligned to 256; no team */

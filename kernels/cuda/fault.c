@@ -9,7 +9,7 @@ cudaError_t cuda_library_failed(const CudaCall *c, const char *library, const ch
     if (late != cudaSuccess)
         return late;
     if (c->fault) {
-        c->fault->library = library;
+        c->fault->by = library;
         snprintf(c->fault->words, sizeof c->fault->words, "%s", words);
     }
     return cudaErrorUnknown;

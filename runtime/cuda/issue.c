@@ -169,7 +169,7 @@ Status issue_kernel(const Rank *r, const KCall *c, const CudaStep *now)
     CudaFault fault = {0};
     cudaError_t e = d->kernel[c->in - r->program->instr](
         &(CudaCall){.call = *c, .now = now, .stream = d->stream[c->in->stream], .lt = d->lt, .lt_work = d->lt_work, .fault = &fault});
-    return e == cudaSuccess ? OK : fault.library ? device_failed(r, fault.library, fault.words) : cuda_failed(r, "a kernel", e);
+    return e == cudaSuccess ? OK : fault.by ? device_failed(r, fault.by, fault.words) : cuda_failed(r, "a kernel", e);
 }
 
 /* What follows an instruction on its stream. */

@@ -110,6 +110,8 @@ devices() {
     check "--version names what there is" '"$PRUN" --version | grep -q "^cudaemu: CUDA [0-9.]*, cuBLASLt [0-9]*, NCCL "'
     plan f64.plan gpt2 "layers=1 dtype=f64" "devices = [0]"
     check "f64 is refused by name" 'refused 1 "the cudaemu backend cannot run op '"'embed'"' on f64: it computes in f32 and bf16" "$PRUN" f64.plan --device cudaemu --data t.txt'
+    plan grid.plan gpt2 "batch=65536 seq=2 vocab=8 hidden=4 heads=1 ffn=4 layers=1" "devices = [0]; microbatches = 1"
+    check "so are more sequences than a grid has room for" 'refused 1 "the cudaemu backend cannot run op '"'attention'"' on f32 of these sizes" "$PRUN" grid.plan --device cudaemu --data random'
 }
 
 all() { one_rank && many_ranks && checkpoints && forward && several_losses && devices || echo "not ok a run of these tests failed"; }
