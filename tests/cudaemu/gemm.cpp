@@ -1,5 +1,7 @@
-/* gemm.cpp -- products by way of OpenBLAS, on copies in f32 or f64.
+/* gemm.cpp -- products by way of OpenBLAS, in f32 or f64: in place where that is the matrix's type, of copies otherwise.
  *
+ * Memory of devices is the process's, and tests watch what of it is resident: copies of large matrices would come
+ * and go in it as streams happen to meet.
  * Sums are f32 for f32, bf16 and fp16, in another order than a GPU's.  TF32 is not rounded to: it is exact f32. */
 #include "gemm.h"
 #include "numbers.h"
@@ -129,29 +131,49 @@ static void note_gemm(const Gemm &g, int64_t z)
 
 /* ---- computing ---- */
 
-/* op(X) of one of the batch, by columns without gaps. */
-template <class T> static std::vector<T> pack(const Matrix &x, int64_t z, bool transposed, int64_t rows, int64_t columns)
-{
-    std::vector<T> out((size_t)(rows * columns));
-    const void *p = at(x, z);
-    for (int64_t j = 0; j < columns; j++)
-        for (int64_t i = 0; i < rows; i++)
-            out[(size_t)(j * rows + i)] = (T)load(p, transposed ? i * x.ld + j : j * x.ld + i, x.type);
-    return out;
-}
+template <class T> struct TypeOf;
+template <> struct TypeOf<float> { static const cudaDataType type = CUDA_R_32F; };
+template <> struct TypeOf<double> { static const cudaDataType type = CUDA_R_64F; };
+
+/* op(X), ROWS x COLUMNS, of one of the batch: element (i, j) is p[i + j * ld], or p[j + i * ld] where it is transposed. */
+template <class T> struct Operand {
+    const T *p;
+    int64_t ld;
+    bool transposed;
+    std::vector<T> copy;        /* of another type's, by columns without gaps */
+
+    Operand(const Matrix &x, int64_t z, bool transpose, int64_t rows, int64_t columns)
+        : p(static_cast<const T *>(static_cast<const void *>(at(x, z)))), ld(x.ld), transposed(transpose)
+    {
+        if (x.type == TypeOf<T>::type)
+            return;
+        copy.resize((size_t)(rows * columns));
+        for (int64_t j = 0; j < columns; j++)
+            for (int64_t i = 0; i < rows; i++)
+                copy[(size_t)(j * rows + i)] = (T)load(at(x, z), transpose ? i * x.ld + j : j * x.ld + i, x.type);
+        p = copy.data();
+        ld = rows;
+        transposed = false;
+    }
+    T at_row(int64_t i, int64_t j) const { return transposed ? p[i * ld + j] : p[j * ld + i]; }
+};
 
 /* As in kernels/gemm.c: Debian's serial OpenBLAS has one packing buffer for the whole process. */
 static Lock blas_lock;
 
-static void product(int m, int n, int k, const float *a, const float *b, float *c)
+static CBLAS_TRANSPOSE form(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+
+static void product(const Gemm &g, const Operand<float> &a, const Operand<float> &b, float *d, int64_t ld)
 {
     Guard guard(blas_lock);
-    cblas_sgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, a, m, b, k, 0, c, m);
+    cblas_sgemm(CblasColMajor, form(a.transposed), form(b.transposed), (int)g.m, (int)g.n, (int)g.k, (float)g.alpha, a.p, (int)a.ld, b.p, (int)b.ld,
+                (float)g.beta, d, (int)ld);
 }
-static void product(int m, int n, int k, const double *a, const double *b, double *c)
+static void product(const Gemm &g, const Operand<double> &a, const Operand<double> &b, double *d, int64_t ld)
 {
     Guard guard(blas_lock);
-    cblas_dgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, a, m, b, k, 0, c, m);
+    cblas_dgemm(CblasColMajor, form(a.transposed), form(b.transposed), (int)g.m, (int)g.n, (int)g.k, g.alpha, a.p, (int)a.ld, b.p, (int)b.ld, g.beta, d,
+                (int)ld);
 }
 
 /* GELU by tanh, as cublasLt's, and its derivative. */
@@ -177,40 +199,44 @@ static double finish(const Epilogue &ep, double v, const void *bias, int64_t row
     return v;
 }
 
-/* Sums of rows of an M x N matrix (BY_COLUMN: of columns) into the bias. */
-template <class T> static void sum_bias(const Epilogue &ep, void *bias, const T *x, int64_t m, int64_t n, bool by_column)
+/* Sums of COUNT elements each into the bias: element i of sum o is OF(o, i). */
+template <class T, class Of> static void sum_bias(const Epilogue &ep, void *bias, int64_t sums, int64_t count, Of of)
 {
-    for (int64_t o = 0; o < (by_column ? n : m); o++) {
+    for (int64_t o = 0; o < sums; o++) {
         T sum = 0;
-        for (int64_t i = 0; i < (by_column ? m : n); i++)
-            sum += by_column ? x[o * m + i] : x[i * m + o];
+        for (int64_t i = 0; i < count; i++)
+            sum += of(o, i);
         store(bias, o, ep.bias_type, (double)sum);
     }
 }
 
 template <class T> static void run_one(const Gemm &g, int64_t z)
 {
-    std::vector<T> a = pack<T>(g.a, z, g.ta, g.m, g.k), b = pack<T>(g.b, z, g.tb, g.k, g.n), d((size_t)(g.m * g.n), 0);
-    if (g.k)
-        product((int)g.m, (int)g.n, (int)g.k, a.data(), b.data(), d.data());
+    Operand<T> a(g.a, z, g.ta, g.m, g.k), b(g.b, z, g.tb, g.k, g.n);
+    bool in_place = g.d.type == TypeOf<T>::type;
+    std::vector<T> copy(in_place ? 0 : (size_t)(g.m * g.n));
+    T *d = in_place ? static_cast<T *>(static_cast<void *>(at(g.d, z))) : copy.data();
+    int64_t ld = in_place ? g.d.ld : g.m;
+    if (g.beta != 0 && !(in_place && g.c.type == g.d.type && at(g.c, z) == at(g.d, z) && g.c.ld == g.d.ld))
+        for (int64_t j = 0; j < g.n; j++)
+            for (int64_t i = 0; i < g.m; i++)
+                d[j * ld + i] = (T)load(at(g.c, z), j * g.c.ld + i, g.c.type);
+    product(g, a, b, d, ld);
     const Epilogue &ep = g.ep;
     char *bias = ep.bias ? static_cast<char *>(ep.bias) + z * ep.bias_stride * (int64_t)type_bytes(ep.bias_type) : nullptr;
     char *aux = ep.aux.p ? at(ep.aux, z) : nullptr;
     for (int64_t j = 0; j < g.n; j++)
         for (int64_t i = 0; i < g.m; i++) {
-            double v = g.alpha * (double)d[(size_t)(j * g.m + i)];
-            if (g.beta != 0)
-                v += g.beta * load(at(g.c, z), j * g.c.ld + i, g.c.type);
-            v = finish(ep, v, bias, i, aux, j * ep.aux.ld + i);
-            d[(size_t)(j * g.m + i)] = (T)v;
+            double v = finish(ep, (double)d[j * ld + i], bias, i, aux, j * ep.aux.ld + i);
+            d[j * ld + i] = (T)v;
             store(at(g.d, z), j * g.d.ld + i, g.d.type, v);
         }
     if (ep.bits & EP_BGRAD)
-        sum_bias(ep, bias, d.data(), g.m, g.n, false);
+        sum_bias<T>(ep, bias, g.m, g.n, [&](int64_t row, int64_t i) { return d[i * ld + row]; });
     if (ep.bits & EP_BGRADA)
-        sum_bias(ep, bias, a.data(), g.m, g.k, false);
+        sum_bias<T>(ep, bias, g.m, g.k, [&](int64_t row, int64_t i) { return a.at_row(row, i); });
     if (ep.bits & EP_BGRADB)
-        sum_bias(ep, bias, b.data(), g.k, g.n, true);
+        sum_bias<T>(ep, bias, g.n, g.k, [&](int64_t column, int64_t i) { return b.at_row(i, column); });
 }
 
 void gemm_run(const Gemm &g)

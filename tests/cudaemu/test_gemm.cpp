@@ -160,24 +160,39 @@ struct Lt {
     cudaStream_t stream;
 };
 enum { M = 8, N = 6, K = 10 };
+/* How operands are stored: a product of f32 reads them where they are, one of bf16 copies of them. */
+struct Form {
+    cudaDataType type;
+    bool transposed;
+};
 static const cudaDataType LT_TYPE = CUDA_R_16BF;
+static const Form LT_FORM = {LT_TYPE, false}, FORMS[] = {LT_FORM, {LT_TYPE, true}, {CUDA_R_32F, false}, {CUDA_R_32F, true}};
 
 template <class T> static void set(const Lt &lt, cublasLtMatmulDescAttributes_t what, T value)
 {
     OK(cublasLtMatmulDescSetAttribute(lt.desc, what, &value, sizeof value));
 }
 
-static Lt new_lt(uint32_t epilogue)
+static cublasLtMatrixLayout_t new_layout(const Form &f, uint64_t rows, uint64_t columns)
+{
+    cublasLtMatrixLayout_t l;
+    OK(cublasLtMatrixLayoutCreate(&l, f.type, f.transposed ? columns : rows, f.transposed ? rows : columns, (int64_t)(f.transposed ? columns : rows)));
+    return l;
+}
+
+static Lt new_lt(uint32_t epilogue, const Form &f = LT_FORM)
 {
     Lt lt;
     lt.stream = new_stream();
     OK(cublasLtCreate(&lt.handle));
     OK(cublasLtMatmulDescCreate(&lt.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    OK(cublasLtMatrixLayoutCreate(&lt.a, LT_TYPE, M, K, M));
-    OK(cublasLtMatrixLayoutCreate(&lt.b, LT_TYPE, K, N, K));
-    OK(cublasLtMatrixLayoutCreate(&lt.d, LT_TYPE, M, N, M));
+    lt.a = new_layout(f, M, K);
+    lt.b = new_layout(f, K, N);
+    lt.d = new_layout({f.type, false}, M, N);
     OK(cublasLtMatmulPreferenceCreate(&lt.preference));
     set(lt, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    set(lt, CUBLASLT_MATMUL_DESC_TRANSA, f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(lt, CUBLASLT_MATMUL_DESC_TRANSB, f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     return lt;
 }
 
@@ -203,7 +218,18 @@ struct LtCase {
     std::vector<float> a, b, bias, aux, product;
     void *da, *db, *dbias, *daux, *dd;
 };
-static LtCase lt_case()
+
+/* ROWS x COLUMNS by columns, as it is stored. */
+static void *put_operand(const std::vector<float> &x, size_t rows, size_t columns, const Form &f)
+{
+    std::vector<float> stored(x);
+    for (size_t i = 0; i < rows && f.transposed; i++)
+        for (size_t j = 0; j < columns; j++)
+            stored[i * columns + j] = x[j * rows + i];
+    return put(stored, f.type);
+}
+
+static LtCase lt_case(const Form &f = LT_FORM)
 {
     LtCase c;
     c.a = values(M * K, 1);
@@ -217,18 +243,18 @@ static LtCase lt_case()
                 sum += c.a[(size_t)(k * M + i)] * c.b[(size_t)(j * K + k)];
             c.product.push_back(sum);
         }
-    c.da = put(c.a, LT_TYPE);
-    c.db = put(c.b, LT_TYPE);
-    c.dbias = put(c.bias, LT_TYPE);
-    c.daux = put(c.aux, LT_TYPE);
-    c.dd = put(values(M * N, 5), LT_TYPE);
+    c.da = put_operand(c.a, M, K, f);
+    c.db = put_operand(c.b, K, N, f);
+    c.dbias = put(c.bias, f.type);
+    c.daux = put(c.aux, f.type);
+    c.dd = put(values(M * N, 5), f.type);
     return c;
 }
 
-static LtCase run_epilogue(uint32_t epilogue, Lt *out)
+static LtCase run_epilogue(uint32_t epilogue, const Form &f, Lt *out)
 {
-    LtCase c = lt_case();
-    *out = new_lt(epilogue);
+    LtCase c = lt_case(f);
+    *out = new_lt(epilogue, f);
     set(*out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.dbias);
     set(*out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, c.daux);
     set(*out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)M);
@@ -237,27 +263,27 @@ static LtCase run_epilogue(uint32_t epilogue, Lt *out)
     return c;
 }
 
-static void epilogues_forward()
+static void forward(const Form &f)
 {
     Lt lt;
-    LtCase c = run_epilogue(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, &lt);
-    std::vector<float> d = get(c.dd, M * N, LT_TYPE, lt.stream), aux = get(c.daux, M * N, LT_TYPE, lt.stream);
+    LtCase c = run_epilogue(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, f, &lt);
+    std::vector<float> d = get(c.dd, M * N, f.type, lt.stream), aux = get(c.daux, M * N, f.type, lt.stream);
     for (size_t i = 0; i < M * N; i++) {
         float x = c.product[i] + c.bias[i % M];
         CHECK(near(aux[i], x, 4e-3f) && near(d[i], gelu(x), 4e-3f));
     }
-    c = run_epilogue(CUBLASLT_EPILOGUE_BIAS, &lt);
-    d = get(c.dd, M * N, LT_TYPE, lt.stream);
+    c = run_epilogue(CUBLASLT_EPILOGUE_BIAS, f, &lt);
+    d = get(c.dd, M * N, f.type, lt.stream);
     for (size_t i = 0; i < M * N; i++)
         CHECK(near(d[i], c.product[i] + c.bias[i % M], 4e-3f));
-    CHECK(get(c.daux, M * N, LT_TYPE, lt.stream) == c.aux);
+    CHECK(get(c.daux, M * N, f.type, lt.stream) == c.aux);
 }
 
-static void epilogues_backward()
+static void backward(const Form &f)
 {
     Lt lt;
-    LtCase c = run_epilogue(CUBLASLT_EPILOGUE_DGELU_BGRAD, &lt);
-    std::vector<float> d = get(c.dd, M * N, LT_TYPE, lt.stream), bias = get(c.dbias, M, LT_TYPE, lt.stream);
+    LtCase c = run_epilogue(CUBLASLT_EPILOGUE_DGELU_BGRAD, f, &lt);
+    std::vector<float> d = get(c.dd, M * N, f.type, lt.stream), bias = get(c.dbias, M, f.type, lt.stream);
     for (size_t i = 0; i < M; i++) {
         float sum = 0;
         for (size_t j = 0; j < N; j++) {
@@ -267,22 +293,53 @@ static void epilogues_backward()
         }
         CHECK(near(bias[i], sum, 1e-2f));
     }
-    c = run_epilogue(CUBLASLT_EPILOGUE_BGRADB, &lt);
-    bias = get(c.dbias, N, LT_TYPE, lt.stream);
+    c = run_epilogue(CUBLASLT_EPILOGUE_BGRADB, f, &lt);
+    bias = get(c.dbias, N, f.type, lt.stream);
     for (size_t j = 0; j < N; j++) {
         float sum = 0;
         for (size_t k = 0; k < K; k++)
             sum += c.b[j * K + k];
         CHECK(near(bias[j], sum, 4e-3f));
     }
-    c = run_epilogue(CUBLASLT_EPILOGUE_BGRADA, &lt);
-    bias = get(c.dbias, M, LT_TYPE, lt.stream);
+    c = run_epilogue(CUBLASLT_EPILOGUE_BGRADA, f, &lt);
+    bias = get(c.dbias, M, f.type, lt.stream);
     for (size_t i = 0; i < M; i++) {
         float sum = 0;
         for (size_t k = 0; k < K; k++)
             sum += c.a[k * M + i];
         CHECK(near(bias[i], sum, 4e-3f));
     }
+}
+
+/* D is not C, which stays as it was. */
+static void adds_another(const Form &f)
+{
+    LtCase x = lt_case(f);
+    Lt lt = new_lt(CUBLASLT_EPILOGUE_DEFAULT, f);
+    OK(find(&lt));
+    float alpha = 0.5f, beta = 2;
+    OK(cublasLtMatmul(lt.handle, lt.desc, &alpha, x.da, lt.a, x.db, lt.b, &beta, x.daux, lt.d, x.dd, lt.d, &lt.found.algo, nullptr, 0, lt.stream));
+    std::vector<float> d = get(x.dd, M * N, f.type, lt.stream);
+    for (size_t i = 0; i < M * N; i++)
+        CHECK(near(d[i], x.product[i] / 2 + 2 * x.aux[i], 4e-3f));
+    CHECK(get(x.daux, M * N, f.type, lt.stream) == x.aux);
+}
+
+static void epilogues_forward()
+{
+    for (const Form &f : FORMS)
+        forward(f);
+}
+static void epilogues_backward()
+{
+    for (const Form &f : FORMS)
+        backward(f);
+}
+
+static void another_added()
+{
+    for (const Form &f : FORMS)
+        adds_another(f);
 }
 
 static void lt_refused()
@@ -344,6 +401,7 @@ static const Case cases[] = {
     {"a product on the default stream", no_stream, "default stream", nullptr},
     {"epilogues going forward", epilogues_forward, nullptr, nullptr},
     {"epilogues going backward", epilogues_backward, nullptr, nullptr},
+    {"what is added lies elsewhere", another_added, nullptr, nullptr},
     {"descriptors that are refused", lt_refused, nullptr, nullptr},
     {"a misaligned matrix", misaligned, "is not aligned to the 16 bytes", nullptr},
     {"a misaligned matrix, announced", announced, nullptr, nullptr},
