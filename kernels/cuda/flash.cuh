@@ -252,11 +252,10 @@ template <int C> static __device__ __forceinline__ void put_rows(const Num &y, i
         }
 }
 
-/* A launch with more dynamic shared memory than kernels have unasked. */
+/* A launch with more dynamic shared memory than kernels have unasked, which is 48 KiB less their static one. */
 template <class Kernel> static inline void ask_shared(Kernel *kernel, size_t bytes)
 {
-    if (bytes > 48 << 10)
-        cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
 /* The launcher for the narrowest width that holds a head. */

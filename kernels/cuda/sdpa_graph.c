@@ -121,7 +121,7 @@ static DnnTensor scaled_scores(Dnn *g, const Sdpa *a, DnnTensor q, DnnTensor k, 
     return score(g, a, CUDNN_POINTWISE_MUL, product, scale);
 }
 
-/* -infinity where a query does not see a key. */
+/* The least number of f32 where a query does not see a key, so that no difference of two of them is undefined. */
 static DnnTensor masked(Dnn *g, const Sdpa *a, DnnTensor x)
 {
     if (!a->causal)

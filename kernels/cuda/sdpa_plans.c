@@ -1,5 +1,5 @@
 /* Plans of attention in this process: one for each shape and device, and the call of one. */
-#include <math.h>
+#include <float.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,13 +102,20 @@ static KCall shapes_of(const Instr *in, const Program *p)
     return c;
 }
 
-/* Scratch comes out of the device's reserve, of which the context and NCCL leave half, and some where a program says nothing of it. */
+/* Scratch comes out of the device's reserve, of which the context and NCCL leave half, a context alone all but 1 GiB; some where a
+ * program says nothing of it. */
+static int64_t scratch_limit(const Program *p)
+{
+    static const int64_t least = 64 << 20, context = 1 << 30;
+    int64_t half = p->reserve / 2, most = p->nranks == 1 && half > context ? p->reserve - context : half;
+    return most > least ? most : least;
+}
+
 int64_t sdpa_workspace(const Instr *in, const Program *p)
 {
-    static const int64_t least = 64 << 20;
     const SdpaPlan *plan = NULL;
     KCall c = shapes_of(in, p);
-    return find_plan(&c, p->reserve / 2 > least ? p->reserve / 2 : least, &plan) ? 0 : plan->bytes;
+    return find_plan(&c, scratch_limit(p), &plan) ? 0 : plan->bytes;
 }
 
 const char *cuda_not_cudnn(const Instr *in, const Program *p)
@@ -169,7 +176,7 @@ cudaError_t sdpa_execute(const CudaCall *c, const SdpaPlan *plan)
 {
     const KCall *k = &c->call;
     bool gradient = k->in->op == OP_attention_grad;
-    float scale = (float)heads_scale(k, row_length(k->argt[gradient ? 1 : 0])), hidden = -INFINITY, one = 1;
+    float scale = (float)heads_scale(k, row_length(k->argt[gradient ? 1 : 0])), hidden = -FLT_MAX, one = 1;
     const char *why;
     const Cudnn *lib = cudnn_library(&why);
     int device = 0;

@@ -4,7 +4,6 @@
  * asked for again, so that a lost rank ends the wait.  Who waits for whom, and when a run is over, the world knows. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/cuda/device.h"
 #include "runtime/groups.h"
@@ -19,10 +18,14 @@ static Status taken(const Rank *r, ncclComm_t comm, const char *call, ncclResult
 {
     Status s = OK;
     r->device->asked = call;
-    for (await_begin(r); e == ncclInProgress && s == OK; nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL)) {
-        s = await_more(r);
+    await_begin(r);
+    for (int looks = 0; e == ncclInProgress && s == OK; looks++) {
         ncclResult_t asked = ncclCommGetAsyncError(comm, &e);
         e = asked == ncclSuccess ? e : asked;
+        if (e == ncclInProgress) {
+            s = await_more(r);
+            await_nap(looks);
+        }
     }
     r->device->asked = NULL;
     return s != OK || e == ncclSuccess ? s : nccl_failed(r, call, e);

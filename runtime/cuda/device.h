@@ -123,6 +123,7 @@ typedef struct Graphs {
 typedef struct DeviceRank {
     int          ordinal;             /* of the GPU among those of this machine */
     Status       failed;              /* the first failure; all that follows ends with it */
+    bool         ready;               /* all procedures have run once: communicators are connected, kernels loaded */
     int64_t      instr;               /* being issued, for messages; -1: none */
     const char  *asked;               /* the call of NCCL that is waited for; NULL: none */
     cudaStream_t stream[STREAMS], side;              /* side: between host and device */
@@ -188,6 +189,7 @@ Status await_side(const Rank *);
 /* For what else is waited for: a wait begins, and whether it may go on, asked before every look. */
 void   await_begin(const Rank *);
 Status await_more(const Rank *);
+void   await_nap(int looks);                         /* after so many looks: the longer it takes, the less it is looked at */
 
 /* ---- times.c ---- */
 

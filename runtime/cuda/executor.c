@@ -138,8 +138,19 @@ static Status gpu_join(Rank *r)
     return comms_open(r);
 }
 
+static Status gpu_settle(const Rank *r)
+{
+    TRY(windows_flush(r));
+    TRY(await_side(r));                              /* it ends behind the latest list */
+    TRY(await_event(r, r->device->done));
+    times_tell(r);
+    return OK;
+}
+
 static Status gpu_ready(Rank *r)
 {
+    TRY(gpu_settle(r));
+    r->device->ready = true;
     times_open(r);
     return r->graphs ? graphs_open(r) : OK;
 }
@@ -190,15 +201,6 @@ static void gpu_close(Rank *r)
     (void)cudaFreeHost(d->step_host);
     close_streams(d);
     r->device = NULL;
-}
-
-static Status gpu_settle(const Rank *r)
-{
-    TRY(windows_flush(r));
-    TRY(await_side(r));                              /* it ends behind the latest list */
-    TRY(await_event(r, r->device->done));
-    times_tell(r);
-    return OK;
 }
 
 /* ---- words ---- */

@@ -305,7 +305,7 @@ static Status give_steps(Rank *r)
 static Status begin_list(Rank *r)
 {
     DeviceRank *d = r->device;
-    double limit = 20 * d->slowest, least = d->slowest > 0 ? 10 : SETUP_SECONDS;
+    double limit = 20 * d->slowest, least = d->ready ? 10 : SETUP_SECONDS;
     r->slowest = d->slowest;
     d->limit = r->timeout > 0 ? r->timeout : limit > least ? limit : least;
     TRY(await_event(r, d->fed));                     /* what the host writes anew was read */

@@ -116,7 +116,7 @@ Status await_more(const Rank *r)
     return d->idle > d->limit ? stands_still(r) : OK;
 }
 
-static void nap(int looks)
+void await_nap(int looks)
 {
     if (looks < LOOKS)
         sched_yield();
@@ -130,7 +130,7 @@ Status await_event(const Rank *r, cudaEvent_t event)
     await_begin(r);
     for (int i = 0; e == cudaErrorNotReady; e = cudaEventQuery(event), i++) {
         TRY(await_more(r));
-        nap(i);
+        await_nap(i);
     }
     return e == cudaSuccess ? await_more(r) : cuda_failed(r, "cudaEventQuery", e);
 }
@@ -141,7 +141,7 @@ Status await_side(const Rank *r)
     await_begin(r);
     for (int i = 0; e == cudaErrorNotReady; e = cudaStreamQuery(r->device->side), i++) {
         TRY(await_more(r));
-        nap(i);
+        await_nap(i);
     }
     return e == cudaSuccess ? OK : cuda_failed(r, "cudaStreamQuery", e);
 }

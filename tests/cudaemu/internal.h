@@ -217,7 +217,9 @@ const char *where_in_kernel(char *buffer, size_t size);
 /* Whether a bad access at ADDRESS is the overflow of a CUDA thread's stack. */
 bool is_stack_guard(uintptr_t address);
 
-/* Bytes of shared memory of a block: without asking, after asking, and of a multiprocessor. */
+/* Bytes of shared memory of a block: without asking, after asking, and of a multiprocessor.  What a kernel has statically is part of
+ * these, and not seen here: so much of it is taken for granted. */
+enum { STATIC_SHARED = 1 << 10 };
 enum { SHARED_PER_BLOCK = 48 << 10, SHARED_OPTIN = 227 << 10, SHARED_PER_SM = 228 << 10 };
 
 } /* namespace cudaemu */

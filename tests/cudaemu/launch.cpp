@@ -179,7 +179,7 @@ void launch_grid(const char *name, const void *kernel, dim3 grid, dim3 block, si
         fail(cudaErrorInvalidResourceHandle);
         return;
     }
-    size_t limit = SHARED_PER_BLOCK;
+    size_t limit = SHARED_PER_BLOCK - STATIC_SHARED;
     {
         Guard guard(kernels_lock);
         auto it = shared_limits().find(kernel);
@@ -202,7 +202,7 @@ extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribut
 {
     CUDAEMU_ENTER("cudaFuncSetAttribute");
     if (what == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > SHARED_OPTIN)
+        if (value < 0 || value > SHARED_OPTIN - STATIC_SHARED)
             return fail(cudaErrorInvalidValue);
         Guard guard(kernels_lock);
         shared_limits()[kernel] = (size_t)value;
@@ -217,7 +217,7 @@ extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *
     a->maxThreadsPerBlock = 1024;
     Guard guard(kernels_lock);
     auto it = shared_limits().find(kernel);
-    a->maxDynamicSharedSizeBytes = it == shared_limits().end() ? (int)SHARED_PER_BLOCK : (int)it->second;
+    a->maxDynamicSharedSizeBytes = it == shared_limits().end() ? SHARED_PER_BLOCK - STATIC_SHARED : (int)it->second;
     return cudaSuccess;
 }
 

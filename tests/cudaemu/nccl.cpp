@@ -122,10 +122,10 @@ static void issue(std::vector<Pending> group)
     }
 }
 
-/* With non-blocking communicators and a seed a call may say that it is still at work. */
+/* Of a communicator that does not block NCCL gives what was issued to a thread, and is at work when the call returns. */
 static ncclResult_t issued_state(ncclComm *c)
 {
-    if (c->blocking || !settings().seed || c->random.below(4))
+    if (c->blocking)
         return ncclSuccess;
     c->says_in_progress = true;
     return ncclInProgress;
@@ -153,8 +153,8 @@ static ncclResult_t check_call(ncclComm *c, cudaStream_t *s, const char *call)
         report("%s on %s", call, c ? "a communicator that was destroyed" : "no communicator");
         return ncclInvalidArgument;
     }
-    if (c->state.load() == ncclInProgress) {
-        report("%s on a communicator that is still being made", call);
+    if (c->state.load() == ncclInProgress || c->says_in_progress) {
+        report("%s on a communicator that is still %s", call, c->says_in_progress ? "taking the operation before" : "being made");
         return ncclInvalidArgument;
     }
     if (c->state.load())
@@ -279,7 +279,6 @@ static ncclComm *new_comm(int size, int rank, const ncclConfig_t *config, bool b
     c->rank = rank;
     c->device = current_device();
     c->blocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0 : blocking;
-    c->random = Random(500 + (uint64_t)rank);
     Guard guard(issued_lock);
     standing.push_back(c);
     return c;

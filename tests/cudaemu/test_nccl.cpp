@@ -221,8 +221,7 @@ static void non_blocking()
         cudaStream_t s = new_stream();
         float *x = filled(r, 100);
         for (int i = 0; i < 20; i++) {
-            e = ncclAllReduce(x, x, 100, ncclFloat, ncclMax, i % 2 ? c : part, s);
-            CHECK(e == ncclSuccess || e == ncclInProgress);
+            CHECK(ncclAllReduce(x, x, 100, ncclFloat, ncclMax, i % 2 ? c : part, s) == ncclInProgress);
             OK(wait_for(i % 2 ? c : part));
         }
         CHECK(read_floats(x, 100, s)[5] == value(1, 5));
@@ -236,6 +235,19 @@ static void used_too_early()
     ncclComm_t c;
     ncclCommInitRankConfig(&c, 2, new_id(), 0, &config);
     ncclAllReduce(filled(0, 1), device_floats(1), 1, ncclFloat, ncclSum, c, new_stream());
+}
+
+static void used_again_too_early()
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t c;
+    ncclCommInitRankConfig(&c, 1, new_id(), 0, &config);
+    OK(wait_for(c));
+    float *x = filled(0, 1);
+    cudaStream_t s = new_stream();
+    for (int i = 0; i < 2; i++)
+        ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, s);
 }
 
 static void all_at_once()
@@ -540,6 +552,7 @@ static const Case cases[] = {
     {"communicators that do not block", non_blocking, nullptr, nullptr},
     {"communicators that do not block, delayed", non_blocking, nullptr, "CUDAEMU_SEED=8"},
     {"a communicator used before it is there", used_too_early, "still being made", nullptr},
+    {"a communicator used before it has taken what came before", used_again_too_early, "taking the operation before", nullptr},
     {"all ranks in one thread", all_at_once, nullptr, nullptr},
     {"collectives in a graph", in_graphs, nullptr, nullptr},
     {"different counts", other_count, "ranks disagree", nullptr},

@@ -254,10 +254,16 @@ static void judge(Run *r)
     }
 }
 
-/* Attention that cuDNN executes; where its operands are not aligned a kernel of ours does, whose bits are others. */
+/* Attention that cuDNN executes. */
 static bool by_cudnn(const Run *r)
 {
     return (r->in.op == OP_attention || r->in.op == OP_attention_grad) && !cuda_not_cudnn(&r->in, r->e->program);
+}
+
+/* Products and attention where operands are not aligned: a library chooses another kernel, or ours takes its place. */
+static bool by_alignment(const Run *r)
+{
+    return r->in.op == OP_contract || r->in.op == OP_linear || r->in.op == OP_linear_gelu || by_cudnn(r);
 }
 
 /* The same call once more, in another way, gives the same bits. */
@@ -266,7 +272,7 @@ static void judge_again(Run *r, Way way)
     void *first[MAX_OUTS];
     memcpy(first, r->out, sizeof first);
     r->way = way;
-    bool same = execute(r, r->out), other = way == UNALIGNED && by_cudnn(r);
+    bool same = execute(r, r->out), other = way == UNALIGNED && by_alignment(r);
     r->way = PLAIN;
     if (other)
         judge(r);

@@ -72,7 +72,6 @@ struct ncclComm {
     uint64_t sequence = 0;                      /* of collectives executed */
     uint64_t issued = 0, splits = 0;
     cudaemu::Order order;
-    cudaemu::Random random{77};
     bool says_in_progress = false;
 };
 
