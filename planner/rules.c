@@ -227,13 +227,12 @@ typedef struct Row {
 static const char no_stage_mesh[] = "a mesh of its own for a stage is not available in this version: 'mesh' sets that of all stages";
 static const char one_stage[] = "a pipeline stage needs a device of its own, and this plan has one device, which runs the whole model";
 static const char no_offload[] = "offloading is not available in this version; every state stays on the device";
-static const char one_padding[] = "padding serves splits over devices, and this plan has one device, which stores every axis as long as it is";
 
 static const Row rows[] = {
     {.kind = RULE_MESH,         .decide = decide_mesh},
     {.kind = RULE_SPLIT,        .carried = true, .check = check_by, .idle = idle_split},
     {.kind = RULE_KEEP,         .carried = true, .idle = idle_keep},
-    {.kind = RULE_PAD,          .carried = true, .alone = one_padding, .moot = moot_pad},
+    {.kind = RULE_PAD,          .carried = true, .moot = moot_pad},
     {.kind = RULE_STAGE_BEFORE, .carried = true, .alone = one_stage},
     {.kind = RULE_STAGE_AFTER,  .carried = true, .alone = one_stage},
     {.kind = RULE_STAGE_EVERY,  .carried = true, .alone = one_stage},

@@ -15,6 +15,8 @@ one_rank() {
         check "$m: so is the held-out loss" 'paste <(field eval_loss $m.gpu) <(field eval_loss $m.cpu) | awk "{ d = \$1 / \$2 - 1; exit !(d < 1e-5 && d > -1e-5) }"'
         check "$m: so are gradients, weights and moments" '"$COMPARE" $m.gpu.g $m.cpu.g 1e-4 1e-7 && "$COMPARE" $m.gpu.w $m.cpu.w 1e-4 1e-6 && "$COMPARE" $m.gpu.m $m.cpu.m 1e-3 1e-8'
     done
+    plan padded.plan gpt2 "layers=2 drop=0.1" "devices = [0]; pad vocab to 96" && train cudaemu padded.plan padded
+    check "a padded vocabulary has no part in them" 'agree padded gpt2.cpu 1e-5'
     plan bf16.plan gpt2 "layers=2 dtype=bf16" "devices = [0]" && train cpu bf16.plan bf16.cpu && train cudaemu bf16.plan bf16.gpu
     check "in bf16 they are within 1e-2" 'agree bf16.gpu bf16.cpu 1e-2'
     train cudaemu gpt2.plan again && train cudaemu gpt2.plan once

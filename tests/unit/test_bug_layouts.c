@@ -111,7 +111,8 @@ static void M06_padding_has_no_probability(void **unused)
                                " input ids[batch, seq] : i32\n input labels[batch, seq] : i32\n weight tok[vocab, d]\n"
                                " minimize cross_entropy(head: linear(embed(ids, tok), vocab), labels)\n}\n";
     static const Pin pins[] = {{1, 1, 1, 4, 1, "split vocab by tp; pad vocab to 4"}, {1, 2, 1, 4, 2, "split vocab by tp; pad vocab to 12"},
-                               {1, 1, 1, 3, 1, "split vocab by tp; pad vocab to 3"}, {1, 1, 1, 2, 1, "split vocab by tp; pad vocab to 64"}};
+                               {1, 1, 1, 3, 1, "split vocab by tp; pad vocab to 3"}, {1, 1, 1, 2, 1, "split vocab by tp; pad vocab to 64"},
+                               {1, 1, 1, 1, 2, "pad vocab to 16"}};
     for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
         Stepped x = stepped((Setting){"M06", "", text}, pins[k], logits_of_minus_5);
         assert_loss(&x, 2.302585);                   /* ln 10 */
