@@ -10,6 +10,7 @@
 #
 #     BENCH_CLUSTER=FILE:NAME    what the GPU is (a .pcluster), instead of the bundled one of its name
 #     BENCH_PYTHON=PROGRAM       a Python that has PyTorch
+#     BENCH_BUILT=1              the programs are as they were built elsewhere (make gpu-bench-programs): none is built here
 #     BENCH_DIR=FOLDER           for plans, logs and figures, instead of build/bench/gpu or emulator
 #     BENCH_BATCH='MODEL=N ...'  other batches, on a GPU with less memory
 set -u
@@ -31,7 +32,7 @@ mkdir -p "$dir" || exit 2
 . bench/gpu/speed.bash
 
 gpu=emulator                         # its name
-[ $emulator ] || gpu=$(ask_gpu name)
+[ $emulator ] || { gpu=$(ask_gpu name); use_packaged; }
 
 # PART SECONDS: what it does is a function of its name.  What one does not need, those after it have.
 all_parts='machine 120

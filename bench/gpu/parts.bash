@@ -57,9 +57,19 @@ version() { python3 -c "import ctypes; print(ctypes.CDLL('$1').$2())" 2>/dev/nul
 # ask_gpu WHAT[,WHAT]: of nvidia-smi.
 ask_gpu() { nvidia-smi -i 0 --query-gpu="$1" --format=csv,noheader 2>/dev/null; }
 
+# cuDNN and NCCL of Python's packages for programs that find none: the loader has the system's, if there are.
+use_packaged() {
+    local name folder
+    for name in cudnn nccl; do
+        ! ldconfig -p 2>/dev/null | grep -q "lib$name\.so\." || continue
+        folder=$("${BENCH_PYTHON:-python3}" -c "import sys, glob; print(*[d for p in sys.path for d in glob.glob(p + '/nvidia/$name/lib')], sep=':')" 2>/dev/null)
+        [ -z "$folder" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+    done
+}
+
 # Code for this GPU alone.
 build() {
-    [ $emulator ] || limited make -s -j"$(nproc)" WITH_CUDA=yes CUDA_ARCHS="$(ask_gpu compute_cap | tr -d .)" gpu-bench-programs >"$dir/build" || { tail -n 20 "$dir/said"; return 1; }
+    [ $emulator ] || [ -n "${BENCH_BUILT:-}" ] || limited make -s -j"$(nproc)" WITH_CUDA=yes CUDA_ARCHS="$(ask_gpu compute_cap | tr -d .)" gpu-bench-programs >"$dir/build" || { tail -n 20 "$dir/said"; return 1; }
 }
 
 part_machine() {

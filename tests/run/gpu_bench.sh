@@ -47,6 +47,16 @@ some_fail() {
     check "a part that there is not is refused" '[ $status = 2 ] && grep -q "no part .speed.; there are: machine ops" said'
 }
 
+# A loader that finds what is named, and a Python whose packages have all.
+packages() {
+    . "$TOP/bench/gpu/parts.bash"
+    ldconfig() { printf '\t%s (libc6,x86-64) => /usr/lib/%s\n' "$found" "$found"; }
+    printf '#!/bin/bash\nname=${2##*/nvidia/}\necho "/site/${name%%%%/*}"\n' >packages
+    chmod +x packages
+    check "cuDNN is that of Python's packages where the loader finds none" '(found=libnccl.so.2 BENCH_PYTHON=./packages LD_LIBRARY_PATH=/own; use_packaged; [ "$LD_LIBRARY_PATH" = /own:/site/cudnn ])'
+    check "and the system's where it does" '(found="libcudnn.so.9 libnccl.so.2" BENCH_PYTHON=./packages LD_LIBRARY_PATH=; use_packaged; [ -z "$LD_LIBRARY_PATH" ])'
+}
+
 # Logs of two steps, of which one loss is 2e-4 off.
 losses_differ() {
     emulator=1 dir=. figures=figures
@@ -65,5 +75,6 @@ all() {
     every_part
     some_fail
     losses_differ
+    packages
 }
 on_gpus all
