@@ -98,11 +98,14 @@ static Status allocate_all(Rank *r)
     return OK;
 }
 
+/* Communication comes first: its few blocks would wait until those of kernels have found room, and all other ranks with them. */
 static Status make_streams(Rank *r)
 {
     DeviceRank *d = r->device;
+    int least = 0, greatest = 0;
+    CUDA_TRY(r, cudaDeviceGetStreamPriorityRange(&least, &greatest));
     for (int s = 0; s < STREAMS; s++) {
-        CUDA_TRY(r, cudaStreamCreateWithFlags(&d->stream[s], cudaStreamNonBlocking));
+        CUDA_TRY(r, cudaStreamCreateWithPriority(&d->stream[s], cudaStreamNonBlocking, s == STREAM_compute ? least : greatest));
         CUDA_TRY(r, cudaEventCreateWithFlags(&d->end[s], cudaEventDisableTiming));
     }
     CUDA_TRY(r, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking));
