@@ -2,29 +2,69 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/relative.h"
 
+/* A slot: up to WIDE neighbouring pairs of one position.  Their angles cost far more than the turn itself, f64 among it, and all heads share them,
+ * and all samples unless each has positions of its own.  So a block computes those of WARP slots, each thread one, and then turns the rows
+ * that share them, a slot by each lane and a row by each warp at a time. */
 struct Turn {
-    Loop<3>   rows;                   /* all factors but the width and the positions; operands: y, x, given positions */
-    int64_t   s, step[3];             /* positions, and the operands' strides along them */
+    Loop<4>   slots;                  /* operands: y, x, the position (of those given, or along its axis), the pair */
+    Loop<2>   rows;                   /* what shares a position; operands: y, x */
     int64_t   half;
     AxisPlace place;                  /* of the positions, where none are given */
     Num       y, x, given;
     double    sign, log2_base;
 };
 
-/* The angle, position * base^(-2i/e), needs f64: positions go to 10^6, and a turn is all that f32 may lose against. */
+/* Rows are walked by as many blocks side by side as make this many in all, where there are rows for them; but by no more than TURN_PARTS. */
+enum { TURN_BLOCKS = 1024, TURN_PARTS = 64, TURN_ROWS = BLOCK / WARP };
+static_assert(TURN_ROWS == WIDE, "a warp for each pair of a slot");
+
+/* position * base^(-2i/e) needs f64: positions go to 10^6, and a turn is all that f32 may lose against. */
+static __device__ __forceinline__ float turn_angle(const Turn &t, int64_t position, int64_t i)
+{
+    double turns = t.sign * (double)position * exp2(-(double)i / (double)t.half * t.log2_base) * 0.15915494309189535;      /* 1 / (2 pi) */
+    return (float)((turns - rint(turns)) * 6.283185307179586);
+}
+
 static __global__ void __launch_bounds__(BLOCK) turn(Turn t, const CudaStep *now)
 {
-    for GRID_STRIDE(n, t.rows.n * t.s * t.half) {
-        int64_t i = n % t.half, r = n / t.half, s = r % t.s;
-        At<3> at = loop_at(t.rows, r / t.s);
-        int64_t y = at.of[0] + s * t.step[0] + i, x = at.of[1] + s * t.step[1] + i;
-        int64_t position = t.given.at ? num_int(t.given, at.of[2] + s * t.step[2]) : place_global(&t.place, s, now->micro);
-        double turns = t.sign * (double)position * exp2(-(double)i / (double)t.half * t.log2_base) * 0.15915494309189535;      /* 1 / (2 pi) */
-        float angle = (float)((turns - rint(turns)) * 6.283185307179586), sine = sinf(angle), cosine = cosf(angle);
-        float a = num_get(t.x, x), b = num_get(t.x, x + t.half);
-        num_put(t.y, y, a * cosine - b * sine);
-        num_put(t.y, y + t.half, b * cosine + a * sine);
+    __shared__ float cosines[WIDE][WARP], sines[WIDE][WARP];
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int64_t slot = (int64_t)blockIdx.x * WARP + lane;
+    At<4> at = loop_at(t.slots, slot < t.slots.n ? slot : 0);
+    int64_t i = at.of[3], position = t.given.at ? num_int(t.given, at.of[2]) : place_global(&t.place, at.of[2], now->micro);
+    float angle = turn_angle(t, position, i + warp);
+    cosines[warp][lane] = cosf(angle);
+    sines[warp][lane] = sinf(angle);
+    __syncthreads();
+    if (slot >= t.slots.n)
+        return;
+    Wide cosine, sine;
+    EACH_OF_WIDE(cosine.of[k] = cosines[k][lane]; sine.of[k] = sines[k][lane])
+    int n = wide_left(t.half, i);
+    for (int64_t r = (int64_t)blockIdx.y * TURN_ROWS + warp; r < t.rows.n; r += (int64_t)gridDim.y * TURN_ROWS) {
+        At<2> row = loop_at(t.rows, r);
+        int64_t y = at.of[0] + row.of[0], x = at.of[1] + row.of[1];
+        Wide a = wide_get(t.x, x, n), b = wide_get(t.x, x + t.half, n), low, high;
+        EACH_OF_WIDE(low.of[k] = a.of[k] * cosine.of[k] - b.of[k] * sine.of[k]; high.of[k] = b.of[k] * cosine.of[k] + a.of[k] * sine.of[k])
+        wide_put(t.y, y, n, low);
+        wide_put(t.y, y + t.half, n, high);
     }
+}
+
+/* The slots of all positions: along the factors of a set, s among them. */
+static Loop<4> turn_slots(const KCall *k, FactorSet set, int s, bool given)
+{
+    Loop<4> l;
+    memset(&l, 0, sizeof l);
+    l.n = 1;
+    for (int f = 0; f < k->in->nfactor; f++) {
+        int64_t step[4] = {out_stride(k, 0, f), arg_stride(k, 0, f), given ? arg_stride(k, 1, f) : f == s, 0};
+        if (set >> f & 1)
+            loop_append(&l, k->in->extent[f], step);
+    }
+    int64_t step[4] = {WIDE, WIDE, 0, WIDE};
+    loop_append(&l, (row_length(k->argt[0]) / 2 + WIDE - 1) / WIDE, step);
+    return l;
 }
 
 static cudaError_t launch_turn(const CudaCall *c, double sign)
@@ -32,22 +72,23 @@ static cudaError_t launch_turn(const CudaCall *c, double sign)
     const KCall *k = &c->call;
     const Tensor *t = k->argt[0];
     int s = k->in->arg_factor[0][t->rank - 3], e = k->in->arg_factor[0][t->rank - 1];
+    FactorSet all = arg_factors(k, 0) & ~(1u << e), own = 1u << s | (arg_factors(k, 1) & all);
     Turn p;
     memset(&p, 0, sizeof p);
-    p.rows = loop_over<3>(k, arg_factors(k, 0) & ~(1u << e) & ~(1u << s), {RESULT(0), 0, 1}, false);
-    p.s = k->in->extent[s];
-    for (int i = 0; i < 3; i++)
-        p.step[i] = operand_stride(k, i == 0 ? RESULT(0) : i - 1, s);
     p.half = row_length(t) / 2;
+    p.rows = loop_over<2>(k, all & ~own, {RESULT(0), 0}, true);
     p.place = *factor_place(k, s);
     p.y = OUT(0);
     p.x = ARG(0);
     p.given = k->in->narg > 1 ? ARG(1) : Num{NULL, DT_i32};
+    p.slots = turn_slots(k, own, s, p.given.at != NULL);
     p.sign = sign;
     p.log2_base = log2(attr_real(k, "base"));
-    int64_t n = p.rows.n * p.s * p.half;
-    if (n)
-        PRUN_LAUNCH(turn, blocks_of_threads(n), BLOCK, 0, c->stream, p, c->now);
+    if (p.slots.n == 0 || p.rows.n == 0)
+        return cudaGetLastError();
+    int64_t across = (p.slots.n + WARP - 1) / WARP, parts = (p.rows.n + TURN_ROWS - 1) / TURN_ROWS;
+    unsigned down = blocks_for(parts, blocks_for((TURN_BLOCKS + across - 1) / across, TURN_PARTS));
+    PRUN_LAUNCH(turn, dim3((unsigned)across, down), BLOCK, 0, c->stream, p, c->now);
     return cudaGetLastError();
 }
 

@@ -199,6 +199,15 @@ static ValueId rope_at(Maker *m)
     return finish(m, &o);
 }
 
+/* Given positions, so far that f32 cannot turn by them, which differ along b and are shared along a; many heads, rows that can be loaded
+ * 16 bytes at a time, and a result in another order of axes. */
+static ValueId rope_far(Maker *m)
+{
+    DimId a = dim(m, "a", 2, 19), b = dim(m, "b", 2, 2), s = dim(m, "s", 3, 2), h = dim(m, "h", 2, 29), e = dim(m, "e", 6, 16);
+    ValueId at = integers(m, "at", DT_i32, 999000, 1000000, AXES(b, s));
+    return simple(m, OP_rope, ARGS(reals(m, "x", AXES(a, b, s, h, e)), at), AXES(b, a, s, h, e));
+}
+
 static ValueId relative_bias(Maker *m, bool two_way)
 {
     DimId h = dim(m, "h", 2, 3), s = dim(m, "s", 7, 41), t = dim(m, "t", 9, 57), b = dim(m, "b", 8, 32);
@@ -416,7 +425,7 @@ const Case basic_cases[] = {
     {"contract, heads", OP_contract, contract_heads, false}, {"contract, outer", OP_contract, contract_outer, false},
     {"contract, alone", OP_contract, contract_alone, false}, {"contract, scattered", OP_contract, contract_scattered, false},
     {"tied table", OP_embed, tied, false}, {"embed", OP_embed, embed, false}, {"embed, positions", OP_embed, embed_positions, false},
-    {"rope", OP_rope, rope, false}, {"rope, at", OP_rope, rope_at, false},
+    {"rope", OP_rope, rope, false}, {"rope, at", OP_rope, rope_at, false}, {"rope, far", OP_rope, rope_far, false},
     {"relative_bias", OP_relative_bias, relative_two_way, false}, {"relative_bias, one way", OP_relative_bias, relative_one_way, false},
     {"layernorm", OP_layernorm, layernorm, false}, {"layernorm, no bias", OP_layernorm, layernorm_plain, false},
     {"rmsnorm", OP_rmsnorm, rmsnorm, false}, {"softmax", OP_softmax, unary, false},
