@@ -37,6 +37,7 @@ struct Num {
 static inline Num num_of(const Tensor *t, void *p) { return Num{p, t ? (int)t->dtype : (int)DT_f32}; }
 #define ARG(i) num_of(c->call.argt[i], c->call.arg[i])
 #define OUT(i) num_of(c->call.outt[i], c->call.out[i])
+#define NONE (Num{NULL, DT_f32})
 
 /* Of f32 or bf16. */
 static __device__ __forceinline__ float num_get(const Num &x, int64_t i)
@@ -112,7 +113,7 @@ static __device__ __forceinline__ void num_put_any(const Num &x, int64_t i, doub
 
 /* What a thread takes at a time: 16 bytes of bf16, twice 16 of f32. */
 constexpr int WIDE = 8;
-struct Wide { float of[WIDE]; };
+struct alignas(16) Wide { float of[WIDE]; };
 
 static __device__ __forceinline__ unsigned bf16_pair(float low, float high)
 {
@@ -134,30 +135,49 @@ static __device__ __forceinline__ uint4 *wide_at(const Num &x, int64_t i, int n)
     return n == WIDE && (reinterpret_cast<uintptr_t>(at) & 15) == 0 ? reinterpret_cast<uint4 *>(at) : NULL;
 }
 
+/* Elements as they lie in memory: loaded, and not looked at yet, so that a thread can have several loads on their way. */
+struct Raw { unsigned word[WIDE]; };
+
 /* The n elements from i on, of f32 or bf16, and zeros behind them; the same however they are aligned. */
-static __device__ __forceinline__ Wide wide_get(const Num &x, int64_t i, int n)
+static __device__ __forceinline__ Raw raw_get(const Num &x, int64_t i, int n)
+{
+    Raw r = {};
+    const uint4 *at = wide_at(x, i, n);
+    if (at) {
+        uint4 a = at[0], b = {};
+        if (x.dtype != DT_bf16)
+            b = at[1];
+        r = Raw{{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+    } else if (x.dtype == DT_bf16) {
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            if (k < n)
+                r.word[k / 2] |= (unsigned)__bfloat16_as_ushort(static_cast<const __nv_bfloat16 *>(x.at)[i + k]) << k % 2 * 16;
+    } else {
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            if (k < n)
+                r.word[k] = __float_as_uint(static_cast<const float *>(x.at)[i + k]);
+    }
+    return r;
+}
+
+static __device__ __forceinline__ Wide raw_wide(const Num &x, const Raw &r)
 {
     Wide w;
-    const uint4 *at = wide_at(x, i, n);
-    if (!at) {
+    if (x.dtype == DT_bf16) {
 #pragma unroll
         for (int k = 0; k < WIDE; k++)
-            w.of[k] = k < n ? num_get(x, i + k) : 0;
-    } else if (x.dtype == DT_bf16) {
-        uint4 a = at[0];
-        unsigned word[WIDE / 2] = {a.x, a.y, a.z, a.w};
-#pragma unroll
-        for (int k = 0; k < WIDE; k++)
-            w.of[k] = __uint_as_float(k % 2 ? word[k / 2] & 0xffff0000u : word[k / 2] << 16);
+            w.of[k] = __uint_as_float(k % 2 ? r.word[k / 2] & 0xffff0000u : r.word[k / 2] << 16);
     } else {
-        uint4 a = at[0], b = at[1];
-        unsigned word[WIDE] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int k = 0; k < WIDE; k++)
-            w.of[k] = __uint_as_float(word[k]);
+            w.of[k] = __uint_as_float(r.word[k]);
     }
     return w;
 }
+
+static __device__ __forceinline__ Wide wide_get(const Num &x, int64_t i, int n) { return raw_wide(x, raw_get(x, i, n)); }
 
 static __device__ __forceinline__ void wide_put(const Num &x, int64_t i, int n, const Wide &w)
 {

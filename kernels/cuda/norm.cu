@@ -1,7 +1,7 @@
 /* Layer and root-mean-square normalization over the last axis, and their gradients (Ba, Kiros, Hinton 2016; Zhang,
  * Sennrich 2019): formulas in kernels/ref/norm.c.  A block takes a row; the gradients of scale and shift are sums over
  * rows in columns of their own. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/parts.cuh"
 
 /* Rows of a normalization; y is added to x first where there is one.  All but `out` and x may be absent. */
 struct Norm {
@@ -70,8 +70,6 @@ static cudaError_t launch_norm(const CudaCall *c, Norm n)
     return cudaGetLastError();
 }
 
-#define NONE (Num{NULL, DT_f32})
-
 CUDA_KERNEL(layernorm)
 {
     return launch_norm(c, Norm{ARG(0), NONE, ARG(1), ARG(2), OUT(0), NONE, OUT(1), OUT(2), 0, 0, 0, true});
@@ -135,31 +133,51 @@ static __global__ void __launch_bounds__(BLOCK) norm_grad_rows(Saved s, Num dx, 
     }
 }
 
-constexpr int PACKS = 4, COLUMNS = PACKS * WIDE, ROW_LANES = BLOCK / PACKS;
+/* Rows whose loads, of dy and x, a thread has on their way at once: as many as leave registers for four blocks. */
+constexpr int IN_FLIGHT = 2;
 
-/* Blocks of COLUMNS columns; each of ROW_LANES rows of threads sums every ROW_LANES-th row of the tensor. */
-static __global__ void __launch_bounds__(BLOCK) norm_grad_columns(Saved s, Num dw, Num db, bool dw_adds, bool db_adds)
+/* Threads have a pack of columns each, and every LANES-th row of the block's part. */
+static __global__ void __launch_bounds__(BLOCK) norm_grad_columns(Saved s, Parts p, Into dw, Into db)
 {
-    __shared__ float part[2][ROW_LANES][COLUMNS];
-    int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x * WIDE;
+    int64_t pack = (int64_t)blockIdx.x * PACKS + threadIdx.x, i = pack * WIDE, end = part_end(p, s.rows);
+    int left = i < s.d ? wide_left(s.d, i) : 0;
     Wide scale = {}, shift = {};
-    for (int64_t row = threadIdx.y; i < s.d && row < s.rows; row += ROW_LANES) {
-        int left = wide_left(s.d, i);
-        Wide g = wide_get(s.dy, row * s.d + i, left), h = normalized(s, row, i, left);
-        EACH_OF_WIDE(scale.of[k] += g.of[k] * h.of[k]; shift.of[k] += g.of[k])
+#pragma unroll 1
+    for (int64_t row = blockIdx.y * p.terms + threadIdx.y; left && row < end; row += IN_FLIGHT * LANES) {
+        Raw dy[IN_FLIGHT], x[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            int64_t r = row + j * LANES;
+            dy[j] = raw_get(s.dy, r * s.d + i, r < end ? left : 0);
+            x[j] = raw_get(s.x, r * s.d + i, r < end ? left : 0);
+        }
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            int64_t r = min(row + j * LANES, end - 1);           /* behind the end dy is zero */
+            float mean = s.mean.at ? num_get(s.mean, r) : 0, rstd = num_get(s.rstd, r);
+            Wide g = raw_wide(s.dy, dy[j]), h = raw_wide(s.x, x[j]);
+            EACH_OF_WIDE(scale.of[k] += g.of[k] * ((h.of[k] - mean) * rstd); shift.of[k] += g.of[k])
+        }
     }
-    EACH_OF_WIDE(part[0][threadIdx.y][threadIdx.x * WIDE + k] = scale.of[k]; part[1][threadIdx.y][threadIdx.x * WIDE + k] = shift.of[k])
-    __syncthreads();
-    int64_t thread = threadIdx.y * PACKS + threadIdx.x, column = thread % COLUMNS, which = thread / COLUMNS, at = (int64_t)blockIdx.x * COLUMNS + column;
-    if (which > 1 || at >= s.d)
-        return;
-    float sum = part[which][0][column];
-    for (int k = 1; k < ROW_LANES; k++)
-        sum += part[which][k][column];
-    if (which == 0 && dw.at)
-        num_give(dw, at, sum, dw_adds);
-    if (which == 1 && db.at)
-        num_give(db, at, sum, db_adds);
+    scale = column_sum(scale);
+    if (threadIdx.y == 0 && left)
+        part_give(p, 0, pack, dw, i, left, scale, 1);
+    shift = column_sum(shift);
+    if (threadIdx.y == 0 && left)
+        part_give(p, 1, pack, db, i, left, shift, 1);
+}
+
+/* The gradients of scale and shift: columns are summed in packs. */
+static void launch_columns(const CudaCall *c, const Saved &s, Into dw, Into db)
+{
+    const int64_t step[] = {1, 1};
+    Loop<2> columns = {};
+    columns.n = 1;
+    loop_append(&columns, s.d, step);
+    dim3 block(PACKS, LANES);
+    Parts p = parts_of(c, (s.d + WIDE - 1) / WIDE, s.rows, block);
+    PRUN_LAUNCH(norm_grad_columns, parts_grid(p, block), block, 0, c->stream, s, p, dw, db);
+    launch_parts(c, packs_of(columns, true), p, dw, db, Mean{0, 0});
 }
 
 static cudaError_t launch_norm_grad(const CudaCall *c, Saved s, Num db)
@@ -169,8 +187,7 @@ static cudaError_t launch_norm_grad(const CudaCall *c, Saved s, Num db)
     if (OUT(0).at && s.rows)
         PRUN_LAUNCH(norm_grad_rows, (unsigned)s.rows, row_block(s.d), 0, c->stream, s, OUT(0), kcall_adds(&c->call, 0));
     if ((OUT(1).at || db.at) && s.d)
-        PRUN_LAUNCH(norm_grad_columns, (unsigned)((s.d + COLUMNS - 1) / COLUMNS), dim3(PACKS, ROW_LANES), 0, c->stream, s, OUT(1), db,
-                    kcall_adds(&c->call, 1), kcall_adds(&c->call, 2));
+        launch_columns(c, s, Into{OUT(1), kcall_adds(&c->call, 1)}, Into{db, kcall_adds(&c->call, 2)});
     return cudaGetLastError();
 }
 

@@ -1,36 +1,74 @@
 /* Sums over axes and over everything, and their reverse, broadcasts. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/parts.cuh"
 
-/* Blocks of blockDim.x packs of results, each by blockDim.y threads that sum every blockDim.y-th pack of terms: packs are
- * of results or of terms, whichever lie side by side in x.  Operands: y, x; the terms are walked in x alone. */
-static __global__ void __launch_bounds__(BLOCK) sum_terms(Packs<2> kept, Packs<1> summed, Num y, Num x, Mean mean, const CudaStep *now, bool adds)
+/* Terms whose loads a thread has on their way at once: as many as leave registers for four blocks. */
+constexpr int IN_FLIGHT = 4;
+
+/* Packs are of results or of terms, whichever lie side by side in x.  Operands: y, x; the terms are walked in x alone. */
+static __global__ void __launch_bounds__(BLOCK) sum_terms(Packs<2> kept, Packs<1> summed, Parts p, Into y, Num x, Mean mean, const CudaStep *now)
 {
-    __shared__ Wide part[BLOCK];
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    bool there = i < kept.packs.n;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, end = part_end(p, summed.packs.n);
+    bool there = i < p.packs;
     At<2> at = loop_at(kept.packs, there ? i : 0);
     int results = pack_size(kept, there ? i : 0);
     Wide sum = {};
-    for (int64_t t = threadIdx.y; there && t < summed.packs.n; t += blockDim.y) {
-        int64_t from = at.of[1] + loop_at(summed.packs, t).of[0];
-        if (summed.each == 1) {
-            Wide term = pack_get(kept, 1, x, from, results);
-            EACH_OF_WIDE(sum.of[k] += term.of[k])
-        } else {
-            sum.of[0] += wide_sum(wide_get(x, from, pack_size(summed, t)));
+#pragma unroll 1
+    for (int64_t t = blockIdx.y * p.terms + threadIdx.y; there && t < end; t += IN_FLIGHT * blockDim.y) {
+        int64_t from[IN_FLIGHT];
+        int n[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            int64_t of = t + j * blockDim.y;
+            from[j] = at.of[1] + loop_at(summed.packs, of).of[0];
+            n[j] = of >= end ? 0 : summed.each == 1 ? results : pack_size(summed, of);
+        }
+        Raw term[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++)
+            term[j] = raw_get(x, from[j], n[j]);
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            Wide w = raw_wide(x, term[j]);
+            EACH_OF_WIDE(sum.of[k] += w.of[k])
         }
     }
-    part[threadIdx.y * blockDim.x + threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned rest = blockDim.y / 2; rest; rest /= 2) {
-        if (threadIdx.y < rest)
-            EACH_OF_WIDE(part[threadIdx.y * blockDim.x + threadIdx.x].of[k] += part[(threadIdx.y + rest) * blockDim.x + threadIdx.x].of[k])
-        __syncthreads();
-    }
-    sum = part[threadIdx.x];
-    EACH_OF_WIDE(sum.of[k] *= mean_by(mean, now))
+    sum = column_sum(sum);
+    if (summed.each > 1)
+        sum.of[0] = wide_sum(sum);
     if (threadIdx.y == 0 && there)
-        wide_give(y, at.of[0], results, sum, adds);
+        part_give(p, 0, i, y, at.of[0], results, sum, mean_by(mean, now));
+}
+
+/* Blocks along y have a result tensor each; a thread adds every blockDim.y-th part. */
+static __global__ void __launch_bounds__(BLOCK) add_parts(Packs<2> kept, Parts p, Into first, Into second, Mean mean, const CudaStep *now)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    Into to = blockIdx.y ? second : first;
+    bool there = i < p.packs;
+    Wide sum = {};
+#pragma unroll 4
+    for (int64_t t = threadIdx.y; there && t < p.n; t += blockDim.y) {
+        Wide w = p.sum[(blockIdx.y * p.n + t) * p.packs + i];
+        EACH_OF_WIDE(sum.of[k] += w.of[k])
+    }
+    sum = column_sum(sum);
+    if (threadIdx.y != 0 || !there || !to.y.at)
+        return;
+    float by = mean_by(mean, now);
+    EACH_OF_WIDE(sum.of[k] *= by)
+    wide_give(to.y, loop_at(kept.packs, i).of[0], pack_size(kept, i), sum, to.adds);
+}
+
+/* A thread for each part, up to a block of them. */
+void launch_parts(const CudaCall *c, const Packs<2> &kept, const Parts &p, Into first, Into second, const Mean &mean)
+{
+    unsigned lanes = 1;
+    while (lanes < BLOCK && lanes < p.n)
+        lanes *= 2;
+    dim3 block(BLOCK / lanes, lanes);
+    if (p.n > 1)
+        PRUN_LAUNCH(add_parts, dim3((unsigned)((p.packs + block.x - 1) / block.x), second.y.at ? 2 : 1), block, 0, c->stream, kept, p, first, second,
+                    mean, c->now);
 }
 
 /* Whether neighbours of the innermost factor lie side by side in an operand. */
@@ -48,10 +86,13 @@ CUDA_KERNEL(reduce)
     bool along = side_by_side(terms, 0);
     Packs<2> kept = packs_of(results, !along && side_by_side(results, 1));
     Packs<1> summed = packs_of(terms, along);
-    dim3 block = kept.packs.n < 4 || along ? dim3(1, summed.packs.n > 64 ? BLOCK : 32) : dim3(4, BLOCK / 4);
-    if (results.n)
-        PRUN_LAUNCH(sum_terms, (unsigned)((kept.packs.n + block.x - 1) / block.x), block, 0, c->stream, kept, summed, OUT(0), ARG(0),
-                    mean_of(k, over), c->now, kcall_adds(k, 0));
+    dim3 block = kept.packs.n < PACKS || along ? dim3(1, summed.packs.n > 64 ? BLOCK : WARP) : dim3(PACKS, LANES);
+    Parts p = parts_of(c, kept.packs.n, summed.packs.n, block);
+    Into y = {OUT(0), kcall_adds(k, 0)};
+    if (results.n) {
+        PRUN_LAUNCH(sum_terms, parts_grid(p, block), block, 0, c->stream, kept, summed, p, y, ARG(0), mean_of(k, over), c->now);
+        launch_parts(c, kept, p, y, Into{NONE, false}, mean_of(k, over));
+    }
     return cudaGetLastError();
 }
 

@@ -46,13 +46,19 @@ CudaKernel cuda_kernel_of(const Instr *in, const Program *p)
     return types_fit(in, p) && fits(in, p) ? table[in->op] : NULL;
 }
 
-/* A partial sum of each block; for the gradient of attention also a number for each query and head, for that of a table two
+static bool is_sum(const Instr *in)
+{
+    return in->op == OP_reduce || in->op == OP_layernorm_grad || in->op == OP_rmsnorm_grad;
+}
+
+/* A partial sum of each block, or many of each; for the gradient of attention also a number for each query and head, for that of a table two
  * arrays of keys to sort; or what cuDNN wants. */
 int64_t cuda_workspace(const Instr *in, const Program *p)
 {
     int64_t library = is_attention(in) ? sdpa_workspace(in, p) : 0;
     int64_t rows = in->op == OP_attention_grad ? tensor_elements(&p->tensor[in->arg[5].i]) : 0;
     int64_t tokens = in->op == OP_embed_grad ? tensor_elements(&p->tensor[in->arg[0].i]) : 0;
-    int64_t own = CUDA_PARTS * (int64_t)sizeof(double) + rows * (int64_t)sizeof(float) + 2 * tokens * (int64_t)sizeof(uint64_t);
+    int64_t sums = is_sum(in) ? CUDA_SUM_BLOCKS * CUDA_BLOCK_SUMS * (int64_t)sizeof(float) : 0;
+    int64_t own = CUDA_PARTS * (int64_t)sizeof(double) + sums + rows * (int64_t)sizeof(float) + 2 * tokens * (int64_t)sizeof(uint64_t);
     return own > library ? own : library;
 }

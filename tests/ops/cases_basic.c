@@ -231,14 +231,24 @@ static ValueId relative_one_way(Maker *m)
 
 /* ---- normalization ---- */
 
-static ValueId layernorm(Maker *m)
+static ValueId layernorm_of(Maker *m, DimId a, DimId d)
 {
-    DimId a = dim(m, "a", 3, 37), d = dim(m, "d", 5, 129);
     OpSpec s = start(m, OP_layernorm, ARGS(reals(m, "x", AXES(a, d)), reals(m, "w", AXES(d)), reals(m, "b", AXES(d))));
     result(&s, NULL, m->real, AXES(a, d));
     result(&s, "mean", m->real, AXES(a));
     result(&s, "rstd", m->real, AXES(a));
     return finish(m, &s);
+}
+
+static ValueId layernorm(Maker *m)
+{
+    return layernorm_of(m, dim(m, "a", 3, 37), dim(m, "d", 5, 129));
+}
+
+/* More rows than one block sums on a GPU. */
+static ValueId layernorm_rows(Maker *m)
+{
+    return layernorm_of(m, dim(m, "a", 3, 1543), dim(m, "d", 5, 37));
 }
 
 static ValueId layernorm_plain(Maker *m)
@@ -251,14 +261,23 @@ static ValueId layernorm_plain(Maker *m)
     return finish(m, &s);
 }
 
-static ValueId rmsnorm(Maker *m)
+static ValueId rmsnorm_of(Maker *m, DimId a, DimId d)
 {
-    DimId a = dim(m, "a", 3, 37), d = dim(m, "d", 5, 129);
     OpSpec s = start(m, OP_rmsnorm, ARGS(reals(m, "x", AXES(a, d)), reals(m, "w", AXES(d))));
     set(&s, "eps", ATTR_F(0.1));
     result(&s, NULL, m->real, AXES(a, d));
     result(&s, "rstd", m->real, AXES(a));
     return finish(m, &s);
+}
+
+static ValueId rmsnorm(Maker *m)
+{
+    return rmsnorm_of(m, dim(m, "a", 3, 37), dim(m, "d", 5, 129));
+}
+
+static ValueId rmsnorm_column(Maker *m)
+{
+    return rmsnorm_of(m, dim(m, "a", 3, 1031), dim(m, "d", 1, 1));
 }
 
 static ValueId add_norm(Maker *m)
@@ -396,6 +415,28 @@ static ValueId reduce_mean(Maker *m)
     return reduce(m, true);
 }
 
+/* More terms than one block sums on a GPU: of results side by side, of few, and of terms side by side. */
+static ValueId reduce_rows(Maker *m)
+{
+    DimId a = dim(m, "a", 3, 1543), b = dim(m, "b", 4, 45);
+    return simple(m, OP_reduce, ARGS(reals(m, "x", AXES(a, b))), AXES(b));
+}
+
+static ValueId reduce_few(Maker *m)
+{
+    DimId a = dim(m, "a", 3, 6151), b = dim(m, "b", 2, 3);
+    OpSpec s = start(m, OP_reduce, ARGS(reals(m, "x", AXES(a, b))));
+    set(&s, "mean", ATTR_B(true));
+    result(&s, NULL, m->real, AXES(b));
+    return finish(m, &s);
+}
+
+static ValueId reduce_along(Maker *m)
+{
+    DimId a = dim(m, "a", 3, 32771), b = dim(m, "b", 2, 2);
+    return simple(m, OP_reduce, ARGS(reals(m, "x", AXES(b, a))), AXES(b));
+}
+
 static ValueId expand_mean(Maker *m)
 {
     DimId a = dim(m, "a", 3, 37), b = dim(m, "b", 4, 5), c = dim(m, "c", 2, 17);
@@ -428,11 +469,14 @@ const Case basic_cases[] = {
     {"rope", OP_rope, rope, false}, {"rope, at", OP_rope, rope_at, false}, {"rope, far", OP_rope, rope_far, false},
     {"relative_bias", OP_relative_bias, relative_two_way, false}, {"relative_bias, one way", OP_relative_bias, relative_one_way, false},
     {"layernorm", OP_layernorm, layernorm, false}, {"layernorm, no bias", OP_layernorm, layernorm_plain, false},
+    {"layernorm, many rows", OP_layernorm, layernorm_rows, false}, {"rmsnorm, one column", OP_rmsnorm, rmsnorm_column, false},
     {"rmsnorm", OP_rmsnorm, rmsnorm, false}, {"softmax", OP_softmax, unary, false},
     {"rename", OP_rename, renamed, false}, {"merge", OP_merge, merge, false}, {"transpose", OP_transpose, transpose, false},
     {"select", OP_select, selected, false}, {"slice", OP_slice, sliced, false}, {"place", OP_place, placed, false},
     {"concat", OP_concat, concat, false}, {"concat, a token", OP_concat, concat_token, false},
-    {"reduce", OP_reduce, reduce_sum, false}, {"reduce, mean", OP_reduce, reduce_mean, false}, {"expand, mean", OP_expand, expand_mean, false},
+    {"reduce", OP_reduce, reduce_sum, false}, {"reduce, mean", OP_reduce, reduce_mean, false},
+    {"reduce, many rows", OP_reduce, reduce_rows, false}, {"reduce, few columns", OP_reduce, reduce_few, false},
+    {"reduce, along", OP_reduce, reduce_along, false}, {"expand, mean", OP_expand, expand_mean, false},
     {"add_layernorm", OP_add_layernorm, add_norm, true}, {"add_rmsnorm", OP_add_rmsnorm, add_norm, true},
 };
 const int nbasic_cases = sizeof basic_cases / sizeof *basic_cases;
