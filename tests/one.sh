@@ -114,7 +114,7 @@ run_emulator() {
 
 # For what hangs.
 limit=${CHECK_ALL:+3600}
-limit=${limit:-600}
+limit=${limit:-1800}
 case $kind in
 script) PATH=$ASAN:$PATH limited "$limit" bash -c "$whole_script" "$TESTS/$name"; report_lines "$kind/${name%.sh}" $? ;;
 golden) run_golden ;;

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum {
-    CASE_SECONDS = 10,                /* of computing: a thousand layers take half of it here */
-    WAIT_SECONDS = 60,                /* of the clock, on a machine that may be busy */
+    CASE_SECONDS = 30,                /* of computing: a thousand layers take five here */
+    WAIT_SECONDS = 120,               /* of the clock, on a machine that may be busy */
     MUTANT_BYTES = 1 << 16
 };
 
