@@ -541,12 +541,15 @@ static void failing_collective()
     });
 }
 
+/* What has a name lies in memory that all programs of the machine share. */
+static const std::string own = "NCCL_COMM_ID=localhost:" + std::to_string(getpid()), named = own + "1", left = own + "2";
+
 static const Case cases[] = {
     {"collectives and transfers of threads", threads, nullptr, nullptr},
     {"collectives and transfers, delayed", threads, nullptr, "CUDAEMU_SEED=3"},
     {"collectives and transfers of processes", processes, nullptr, nullptr},
-    {"processes that meet by NCCL_COMM_ID", named_processes, nullptr, "NCCL_COMM_ID=localhost:4711"},
-    {"a communicator that a killed process left", left_behind, nullptr, "NCCL_COMM_ID=localhost:4712"},
+    {"processes that meet by NCCL_COMM_ID", named_processes, nullptr, named.c_str()},
+    {"a communicator that a killed process left", left_behind, nullptr, left.c_str()},
     {"sums in bf16", bf16_once_rounded, nullptr, nullptr},
     {"splits", splits, nullptr, nullptr},
     {"communicators that do not block", non_blocking, nullptr, nullptr},

@@ -46,7 +46,7 @@ gpus() {
     export PRUN_PLUGINS=$TMP CUDAEMU_DEVICES=2
     CUDAEMU_DEVICES=4 $run --save near.gpus --log near.log 2>said || cat said
     check "GPUs of both machines: the same log and checkpoint as on one" 'ranks $run --save $TMP/far.gpus --log $TMP/far.log >said 2>&1 && [ "$(figures near.log)" = "$(figures far.log)" ] && same near.gpus/step-00000004 far.gpus/step-00000004 || { cat said; false; }'
-    check "NCCL meets where NCCL_COMM_ID says" 'NCCL_COMM_ID=10.77.0.1:4713 ranks $run --log $TMP/far.log >said 2>&1 && [ "$(figures near.log)" = "$(figures far.log)" ] || { cat said; false; }'
+    check "NCCL meets where NCCL_COMM_ID says" 'NCCL_COMM_ID=10.77.0.1:$((10000 + $$ % 20000)) ranks $run --log $TMP/far.log >said 2>&1 && [ "$(figures near.log)" = "$(figures far.log)" ] || { cat said; false; }'
     check "a GPU that two ranks of a machine have is refused" 'CUDAEMU_DEVICES=1 ranks $run >said 2>&1; once "^error: rank 1 has no cudaemu device of its own: the only one that it sees is rank 0'\''s" && once "^error: rank 3 .* rank 2'\''s"'
     printf '#!/bin/bash\nCUDA_VISIBLE_DEVICES=$(($%s %% 2)) exec "$@"\n' $variable >one_each
     chmod +x one_each

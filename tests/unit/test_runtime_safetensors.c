@@ -10,7 +10,7 @@
 
 #include "runtime/runtime.h"
 
-static const char path[] = "/tmp/test_safetensors.st";
+static char path[64];
 
 static void reads_back(void **state)
 {
@@ -119,8 +119,18 @@ static void other_orders(void **state)
     arena_free(a);
 }
 
+/* A file of this program's own. */
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMP");
+    snprintf(path, sizeof path, "%.40s/safetensors.XXXXXX", tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(reads_back), cmocka_unit_test(wrong_files), cmocka_unit_test(other_orders)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }
