@@ -284,17 +284,24 @@ static MeasureOptions small(void)
     return (MeasureOptions){.machine = m};
 }
 
+/* Where others have the cores, times may differ too much for figures: then it is tried again, and skipped where that is of no use. */
 static void test_link(void **state)
 {
     (void)state;
     Arena *a = arena_new("link");
     MeasureOptions o = small();
-    MeasuredLink m;
-    Status s = link_measure(a, &o, (int[]){2, 3}, 2, 0.02, &m);
-    assert_true(s == OK || s == ERR_DEVICE);         /* the machine of a test may be busy */
+    MeasuredLink m = {.ranks = 0};
+    Status s = ERR_DEVICE;
+    for (int tries = 0; tries < 5 && s == ERR_DEVICE; tries++)
+        s = link_measure(a, &o, (int[]){2, 3}, 2, 0.02, &m);
+    arena_free(a);
+    if (s == ERR_DEVICE) {
+        printf("skip figures of a link: the machine is too busy\n");
+        return;
+    }
+    assert_int_equal(s, OK);
     assert_int_equal(m.ranks, 3);
     assert_true(m.of.link > 0 && m.of.latency > 0 && m.of.efficiency > 0 && m.of.efficiency <= 1 && m.apart >= 1);
-    arena_free(a);
 }
 
 static void test_copying(void **state)
