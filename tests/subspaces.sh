@@ -4,19 +4,25 @@
 cd "$TMP" || exit 2
 models=$TOP/models
 
-# step MODEL CLUSTER BATCH RULES: ns of the plan; nothing where none fits.
+# step MODEL CLUSTER BATCH RULES: ns of the plan; nothing where none fits; false where it ends in any other way, as after 300 s, which are for what hangs.
 step() {
-    timeout 60 "$RELEASE/pplan" plan "$models/$1.pmodel" -c "$2" -D batch="$3" ${4:+--with "$4"} -o plan --json 2>/dev/null |
-        sed -n 's/.*"step_ns": *\([0-9]*\).*/\1/p' | head -n 1
+    local status
+    timeout 300 "$RELEASE/pplan" plan "$models/$1.pmodel" -c "$2" -D batch="$3" ${4:+--with "$4"} -o plan --json >json 2>said
+    status=$?
+    if [ $status = 0 ]; then
+        sed -n 's/.*"step_ns": *\([0-9]*\).*/\1/p' json | head -n 1
+    else
+        [ $status = 1 ] && grep -q "does not fit" said || { echo "status $status of '$1' on $2, '$4' (124: too late)"; cat said; return 1; } >&2
+    fi
 }
 
 # row MODEL CLUSTER BATCH OPEN PINNED..: each PINNED allows less than OPEN.
 row() {
-    local what="$1 on $2, ${4:-no rules}" open pinned ns
+    local what="$1 on $2, ${4:-no rules}" ended open pinned ns
     open=$(step "$1" "$2" "$3" "$4")
+    ended=$?
     for pinned in "${@:5}"; do
-        ns=$(step "$1" "$2" "$3" "$pinned")
-        if [ -z "$ns" ] || { [ -n "$open" ] && [ "$((open * 1000))" -le "$((ns * 1005))" ]; }; then
+        if ns=$(step "$1" "$2" "$3" "$pinned") && [ $ended = 0 ] && { [ -z "$ns" ] || { [ -n "$open" ] && [ "$((open * 1000))" -le "$((ns * 1005))" ]; }; }; then
             echo "ok $what: no slower than with $pinned"
         else
             echo "${open:-nothing fits} ns, with $pinned $ns ns"
@@ -27,9 +33,11 @@ row() {
 
 split='split heads, ffn, vocab by tp'
 seq="$split; split seq by tp"
-for row in 'llama2_13b dgx_h100 64 8' 'llama2_13b dgx_a100_40gb 64 8' 'llama2_7b rtx4090_x8 64 8' 'llama3_8b dgx_h100 64 4' 'llama3_8b dgx_h100 64 8' 'gpt2 dgx_a100 64 4' 'llama3_1b dgx_h100 64 2'; do
+for row in 'llama2_13b dgx_h100 64 8' 'llama2_13b dgx_a100_40gb 64 8' 'llama2_7b rtx4090_x8 64 8' 'llama3_8b dgx_h100 64 4' 'llama3_8b dgx_h100 64 8' 'llama3_1b dgx_h100 64 2'; do
     read -r model cluster batch tp <<<"$row"
     row "$model" "$cluster" "$batch" "mesh tp = $tp" "mesh tp = $tp; $split" "mesh tp = $tp; $seq"
 done
+padded="mesh tp = 4; pad vocab to 256"                 # which gives it a divisor
+row gpt2 dgx_a100 64 "$padded" "$padded; $split" "$padded; $seq"
 row llama3_8b rtx4090_x8 64 '' "mesh pp = 2, tp = 4; $split; recompute layer full" "mesh tp = 8; $seq; recompute layer full"
 row llama2_13b rtx4090_x8 64 '' "mesh pp = 2, tp = 4; $seq; recompute layer full" "mesh tp = 8; $seq; recompute layer full" "mesh pp = 4, tp = 2; $split; recompute layer full"
