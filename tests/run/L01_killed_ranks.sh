@@ -29,11 +29,11 @@ for rank in 0 1; do
 done
 
 # Anyone, prun too, at any moment of a run that saves after every step.
-"$PRUN" four.plan --data t.txt --steps 80 --log long.log 2>said || cat said
+"$PRUN" four.plan --data t.txt --steps 800 --log long.log 2>said || cat said
 killed=0 exact=0
 for i in $(seq 6); do
     rm -rf d l
-    "$PRUN" four.plan --data t.txt --steps 80 --save d --save-every 1 >said 2>&1 &
+    "$PRUN" four.plan --data t.txt --steps 800 --save d --save-every 1 >said 2>&1 &
     pid=$!
     wait_until '[ -e d/latest ]'
     sleep 0.0$((RANDOM % 90 + 10))

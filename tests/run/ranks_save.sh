@@ -36,7 +36,7 @@ check "a damaged checkpoint is refused once" 'cp -r one other && echo x >>other/
 rm -f l
 "$PRUN" four.plan --data t.txt --steps 1000000 --save term --log l >said 2>&1 &
 pid=$!
-for i in $(seq 200); do grep -qs '"step": 3,' l && break; sleep 0.05; done
+wait_until 'grep -qs "\"step\": 3," l'
 kill -TERM $pid
 check "SIGTERM: saved, status 0" 'wait $pid && grep -q "stopped as asked; saved" said' || cat said
 check "the last step of the log is the one saved" '[ "$(cat term/latest)" = "$(printf step-%08d "$(tail -n 1 l | field step -)")" ]'
