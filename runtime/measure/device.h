@@ -35,5 +35,7 @@ Status beside_map(Arena *, const Machine *, const Program *, int64_t *most);
 
 /* The reason is printed where times of `what` differ too much to mean anything. */
 Status spread_judge(const char *what, Spread);
+/* Says that the machine is too busy, and why; ERR_DEVICE. */
+Status measure_refuse(const char *why);
 
 #endif

@@ -380,10 +380,14 @@ static Spread spread_of(const Heard *h, uint32_t n)
     return (Spread){usual, x.v[x.n - 1]};
 }
 
-static void read_figures(const Machine *machine, const Heard *h, uint32_t n, MeasuredLink *m)
+static Status read_figures(const Machine *machine, const Heard *h, uint32_t n, MeasuredLink *m)
 {
     double latency = machine->devices > 0 ? GUESS : latency_of(h, n), messages = rate_of(h, n, true, latency), collectives = rate_of(h, n, false, latency), mean;
     double link = fmax(messages, collectives);       /* what one of them reaches, the link has */
+    m->spread = spread_of(h, n);
+    TRY(spread_judge("collectives", m->spread));
+    if (link <= 0)
+        return measure_refuse("the largest collectives took no longer than the smallest");
     m->of = (Level){.link = link, .latency = latency, .efficiency = fmax(0.001, collectives / link), .topology = TOPO_FULL};
     if (machine->devices > 0)
         fit(machine, h, n, &m->of);
@@ -391,7 +395,7 @@ static void read_figures(const Machine *machine, const Heard *h, uint32_t n, Mea
     m->largest = sizes[h[n - 1].nsize - 1];
     m->beside = h[n - 1].beside;
     m->apart = apart_of(machine, h, n, &m->of, &mean);
-    m->spread = spread_of(h, n);
+    return OK;
 }
 
 /* ---- a parley ---- */
@@ -452,9 +456,8 @@ static Status listen(Arena *a, const MeasureOptions *o, int ranks, double second
 
 Status link_measure(Arena *a, const MeasureOptions *o, const int *ranks, uint32_t n, double seconds, MeasuredLink *m)
 {
-    Heard h[2];
+    Heard h[2] = {{.ranks = 0}};
     for (uint32_t i = 0; i < n; i++)
         TRY(listen(a, o, ranks[i], seconds / n, &h[i]));
-    read_figures(&o->machine, h, n, m);
-    return spread_judge("collectives", m->spread);
+    return read_figures(&o->machine, h, n, m);
 }

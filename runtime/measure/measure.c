@@ -16,17 +16,22 @@ static const double WORST_SPREAD = 0.5;
 
 enum { MOST_RANKS = 64 };
 
+Status measure_refuse(const char *why)
+{
+    fprintf(stderr, "error: this machine is too busy to be measured: %s; end other programs, then try again\n", why);
+    return ERR_DEVICE;
+}
+
 Status spread_judge(const char *what, Spread s)
 {
+    char why[200];
     if (s.usual <= WORST_SPREAD)
         return OK;
-    static const char end[] = "; end other programs, then try again";
     if (isinf(s.usual))
-        fprintf(stderr, "error: this machine is too busy to be measured: %s did not come to %d rounds in time%s\n", what, LEAST_ROUNDS, end);
+        snprintf(why, sizeof why, "%s did not come to %d rounds in time", what, LEAST_ROUNDS);
     else
-        fprintf(stderr, "error: this machine is too busy to be measured: times of %s differ by %.0f %% of their median, expected at most %.0f %%%s\n",
-                what, 100 * s.usual, 100 * WORST_SPREAD, end);
-    return ERR_DEVICE;
+        snprintf(why, sizeof why, "times of %s differ by %.0f %% of their median, expected at most %.0f %%", what, 100 * s.usual, 100 * WORST_SPREAD);
+    return measure_refuse(why);
 }
 
 /* 1, 2, 4 .. and all. */

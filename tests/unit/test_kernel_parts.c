@@ -405,8 +405,10 @@ static void fast_forms_small(void **state)
 
 static void fast_forms_large(void **state)
 {
-    if (isa_best() == ISA_REF)
-        skip();
+    if (isa_best() == ISA_REF) {
+        printf("skip fast kernels of parts: this processor has none\n");
+        return;
+    }
     assert_int_equal(try_all(1, DT_f32, isa_best(), 2, *state), 0);
 }
 
