@@ -92,11 +92,14 @@ bool op_may_split(const Graph *g, const Op *op, uint8_t f)
     return true;
 }
 
-/* Zeros of padding stay zeros through these ops, or are not looked at. */
-static bool bears_padding(const Op *op)
+/* Zeros of padding stay zeros through these ops along a factor, or are not looked at.  An id of zero names a row of a table as any
+ * other does, and a label of zero a class: rows of both would count. */
+static bool bears_padding(const Op *op, uint8_t f)
 {
     switch (op->kind) {
-    case OP_embed: case OP_linear: case OP_contract: case OP_cross_entropy: case OP_gelu: case OP_relu: case OP_silu: case OP_tanh:
+    case OP_embed: case OP_cross_entropy:
+        return op->factor[f].role != '.';
+    case OP_linear: case OP_contract: case OP_gelu: case OP_relu: case OP_silu: case OP_tanh:
     case OP_dropout: case OP_mul: case OP_add: case OP_scale: case OP_cast: case OP_rename:
         return true;
     default:
@@ -108,7 +111,7 @@ OpId padding_obstacle(const Graph *g, DimId d)
 {
     for (uint32_t o = 0; o < g->nop; o++)
         for (uint8_t f = 0; g->op[o].phase == PHASE_FORWARD && f < g->op[o].nfactor; f++)
-            if (same_dim(g->op[o].factor[f].dim, d) && !bears_padding(&g->op[o]))
+            if (same_dim(g->op[o].factor[f].dim, d) && !bears_padding(&g->op[o], f))
                 return (OpId){o};
     return NO_OP;
 }

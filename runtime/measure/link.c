@@ -230,6 +230,8 @@ static void be_rank(void *ctx, int rank, int ranks)
     const Peers peers = {.world = p->world, .executor = p->machine->executor};
     (void)ranks;
     p->status[rank] = rank_join(&t.rank, a, program_of(a, p, rank, &t.send), p->machine->isa, &peers);
+    if (p->status[rank] == OK)
+        p->status[rank] = t.rank.executor->ready(&t.rank);
     if (p->status[rank] == OK && rank == 0)
         p->status[rank] = beside_map(a, p->machine, t.rank.program, &p->beside);
     if (p->status[rank] == OK)

@@ -152,7 +152,7 @@ template <class T> struct Operand {
             for (int64_t i = 0; i < rows; i++)
                 copy[(size_t)(j * rows + i)] = (T)load(at(x, z), transpose ? i * x.ld + j : j * x.ld + i, x.type);
         p = copy.data();
-        ld = rows;
+        ld = rows ? rows : 1;
         transposed = false;
     }
     T at_row(int64_t i, int64_t j) const { return transposed ? p[i * ld + j] : p[j * ld + i]; }

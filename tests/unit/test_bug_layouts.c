@@ -112,7 +112,7 @@ static void M06_padding_has_no_probability(void **unused)
                                " minimize cross_entropy(head: linear(embed(ids, tok), vocab), labels)\n}\n";
     static const Pin pins[] = {{1, 1, 1, 4, 1, "split vocab by tp; pad vocab to 4"}, {1, 2, 1, 4, 2, "split vocab by tp; pad vocab to 12"},
                                {1, 1, 1, 3, 1, "split vocab by tp; pad vocab to 3"}, {1, 1, 1, 2, 1, "split vocab by tp; pad vocab to 64"},
-                               {1, 1, 1, 1, 2, "pad vocab to 16"}};
+                               {1, 1, 1, 1, 2, "pad vocab to 16; pad d to 64"}};
     for (size_t k = 0; k < sizeof pins / sizeof *pins; k++) {
         Stepped x = stepped((Setting){"M06", "", text}, pins[k], logits_of_minus_5);
         assert_loss(&x, 2.302585);                   /* ln 10 */
