@@ -2,7 +2,7 @@
 #include "kernels/cuda/parts.cuh"
 
 /* Terms whose loads a thread has on their way at once: as many as leave registers for four blocks. */
-constexpr int IN_FLIGHT = 4;
+constexpr int IN_FLIGHT = 3;
 
 /* Packs are of results or of terms, whichever lie side by side in x.  Operands: y, x; the terms are walked in x alone. */
 static __global__ void __launch_bounds__(BLOCK) sum_terms(Packs<2> kept, Packs<1> summed, Parts p, Into y, Num x, Mean mean, const CudaStep *now)
